@@ -1,0 +1,47 @@
+# Two commands for a fresh machine: `make demo` and `make test`. Both need python3 (3.11 or newer)
+# and a package index, nothing else; everything goes into .venv.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check kernels bench-ingest clean
+
+demo: .venv/installed
+	$(BIN)/sparrow demo
+
+test: .venv/installed-test check kernels
+	$(BIN)/python -m pytest --doctest-modules
+
+check: .venv/installed-test
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# Once more with bounds checks, in a cache of its own: compiled code with and without is not mixed.
+kernels: .venv/installed-test
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.venv/numba-boundscheck \
+		$(BIN)/python -m pytest -q -m kernel tests
+
+bench-ingest: .venv/installed-bench
+	$(BIN)/python benchmarks/bench_ingest.py
+	$(BIN)/python benchmarks/bench_ingest.py --flat
+
+.venv/created:
+	$(PYTHON) -m venv .venv
+	touch $@
+
+.venv/installed: .venv/created pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+.venv/installed-test: .venv/created pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	touch $@ .venv/installed
+
+.venv/installed-bench: .venv/created pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	touch $@ .venv/installed
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,409 @@
+"""Values to bins: each feature's thresholds or categories, and how they are found.
+
+A binned value is one byte. Of a feature with k value bins,
+
+    0 ... k-1    number: values above thresholds[b-1] and at most thresholds[b]
+                 category: the k-1 most frequent, most frequent first; k-1 is every other one
+    k            missing
+
+so that a feature's bins are dense, and histograms can be laid out end to end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparrowboost.sources import Kind, categories, numbers
+
+MAX_BINS = 255  # of values; with the missing bin, what one byte can tell apart
+MAX_CATEGORIES = MAX_BINS - 1  # one bin is for all the others
+GRID_CELLS = 4096  # 4 KB: stays in the first-level cache beside the values
+MAX_STEPS = 8  # more steps than the plain search takes
+CACHE_BYTES = 1 << 18  # bins of these rows stay in the second-level cache over all columns
+
+DTYPES: dict[Kind, type[np.generic]] = {
+    "float32": np.float32,
+    "float64": np.float64,
+    "int64": np.int64,
+    "uint64": np.uint64,
+    "time": np.int64,
+    "null": np.float64,
+}
+
+# In which type a kind's values meet the kernels; categories come as places in a dictionary.
+WORK_DTYPES: dict[Kind, type[np.generic]] = {
+    **DTYPES, "uint64": np.int64, "category": np.int32
+}  # fmt: skip
+
+Bins = npt.NDArray[np.uint8]
+Job = Callable[[int, int, Bins], None]  # bin rows [start, stop) into a column
+
+
+@dataclass(frozen=True)
+class NumberFeature:
+    """A feature of numbers or times, and the thresholds between its bins.
+
+    Examples
+    --------
+    >>> feature = NumberFeature("x", "float64", np.array([0.5, 1.5]))
+    >>> feature.bin(pa.array([0.0, 0.5, 1.0, 9.0, None]))
+    array([0, 0, 1, 2, 3], dtype=uint8)
+    """
+
+    name: str
+    kind: Kind
+    thresholds: npt.NDArray[Any]  # (k-1,) ascending, of the kind's dtype
+
+    @property
+    def n_values(self) -> int:
+        """Bins of values, without that of missing ones."""
+        return len(self.thresholds) + 1
+
+    def bin(self, array: pa.Array) -> Bins:
+        """The bins of a column."""
+        out = np.empty(len(array), np.uint8)
+        self.job(array)(0, len(array), out)
+        return out
+
+    def job(self, array: pa.Array) -> Job:
+        """The work of binning a column, to be done piece by piece."""
+        values, mask = numbers(self.name, array)
+        x, lookup = self._meet(values)
+        if x.dtype.kind == "i" and values.dtype.kind == "f":
+            mask = np.isnan(values)
+
+        def run(start: int, stop: int, out: Bins) -> None:
+            lookup(x[start:stop], out)
+            if mask is not None:
+                out[mask[start:stop]] = self.n_values
+
+        return run
+
+    def _meet(self, values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Lookup | Table]:
+        """The values and a lookup of one type in which comparing them is exact."""
+        dtype = DTYPES[self.kind]
+        if values.dtype.kind in "iu" and values.dtype.itemsize <= 2:
+            return values.view(f"u{values.dtype.itemsize}"), self._lookups[values.dtype.str]
+        if values.dtype == dtype == np.float32:
+            return values, self._lookups["float32"]
+        if dtype in (np.float32, np.float64):
+            return read_only(values.astype(np.float64, copy=False)), self._lookups["float64"]
+        return read_only(_as_int64(values, unsigned=dtype is np.uint64)), self._lookups["int64"]
+
+    @cached_property
+    def _lookups(self) -> _Lazy:
+        return _Lazy(self._make_lookup)
+
+    def _make_lookup(self, dtype: str) -> Lookup | Table:
+        if np.dtype(dtype).itemsize <= 2:
+            return Table(self._bins_of_all(np.dtype(dtype)))
+        if dtype == "int64":
+            thresholds = _as_int64(self.thresholds, unsigned=self.kind == "uint64")
+        else:
+            thresholds = self.thresholds.astype(dtype)
+        return Lookup(thresholds, np.uint8(self.n_values))
+
+    def _bins_of_all(self, dtype: np.dtype[Any]) -> Bins:
+        """The bin of every value that a small integer type has, in the order of its bits."""
+        bits = np.arange(2 ** (8 * dtype.itemsize), dtype=f"u{dtype.itemsize}")
+        return self.bin(pa.array(bits.view(dtype).astype(np.int64)))
+
+    def span(self) -> str:
+        """The first and last threshold, for people."""
+        if not len(self.thresholds):
+            return "one value"
+        first, last = self.thresholds[0], self.thresholds[-1]
+        if self.kind == "time":
+            return f"{np.datetime64(int(first), 'us')} ... {np.datetime64(int(last), 'us')}"
+        return f"{first:.6g} ... {last:.6g}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            # JSON has no word for infinity, which may bound a bin of its own.
+            "thresholds": [t if np.isfinite(t) else str(t) for t in self.thresholds.tolist()],
+        }
+
+
+@dataclass(frozen=True)
+class CategoryFeature:
+    """A feature of categories; those it does not know share the bin "other".
+
+    Examples
+    --------
+    >>> feature = CategoryFeature("x", ("red", "blue"))
+    >>> feature.bin(pa.array(["blue", "red", "green", None]))
+    array([1, 0, 2, 3], dtype=uint8)
+    """
+
+    name: str
+    categories: tuple[str, ...]  # most frequent first
+    kind: Kind = "category"
+
+    @property
+    def n_values(self) -> int:
+        """Bins of values, that of other categories included, without that of missing ones."""
+        return len(self.categories) + 1
+
+    def bin(self, array: pa.Array) -> Bins:
+        """The bins of a column."""
+        out = np.empty(len(array), np.uint8)
+        self.job(array)(0, len(array), out)
+        return out
+
+    def job(self, array: pa.Array) -> Job:
+        """The work of binning a column, to be done piece by piece."""
+        coded = categories(self.name, array)
+        lookup = self._lookup(coded.dictionary)
+        places = coded.indices
+        if places.null_count:  # missing has the last place of the table
+            places = places.cast(pa.int32()).fill_null(len(coded.dictionary))
+        x = places.to_numpy()
+        small = x.dtype.itemsize <= 2
+        x = read_only(x.view(f"u{x.dtype.itemsize}") if small else x.astype(np.int32, copy=False))
+        return lambda start, stop, out: lookup(x[start:stop], out)
+
+    def _lookup(self, dictionary: pa.Array) -> Table:
+        """The bin of each place in a dictionary; that of the last block most often serves again."""
+        last = self._last
+        if "dictionary" in last and last["dictionary"][0].equals(dictionary):
+            return last["dictionary"][1]
+        known = pc.index_in(dictionary, pa.array(self.categories, pa.string()))
+        known = known.fill_null(len(self.categories))
+        # A null in the dictionary is as missing as one in the column.
+        known = pc.if_else(dictionary.is_null(), self.n_values, known)
+        bins = np.append(known.to_numpy(zero_copy_only=False), self.n_values).astype(np.uint8)
+        last["dictionary"] = dictionary, Table(bins)
+        return last["dictionary"][1]
+
+    @cached_property
+    def _last(self) -> dict[str, tuple[pa.Array, Table]]:
+        return {}
+
+    def span(self) -> str:
+        """The most frequent categories, for people."""
+        more = len(self.categories) - 4
+        return ", ".join(self.categories[:4]) + (f", ... ({more} more)" if more > 0 else "")
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "kind": self.kind, "categories": list(self.categories)}
+
+
+Feature = NumberFeature | CategoryFeature
+
+
+@dataclass(frozen=True)
+class Binning:
+    """All features of a table, in the order of the columns of its bins."""
+
+    features: tuple[Feature, ...]
+
+    @property
+    def names(self) -> list[str]:
+        return [feature.name for feature in self.features]
+
+    @property
+    def n_bins(self) -> npt.NDArray[np.int64]:
+        """(d,) bins of each feature, the missing one included."""
+        return np.array([feature.n_values + 1 for feature in self.features], np.int64)
+
+    def apply(self, batch: pa.RecordBatch, out: Bins) -> None:
+        """Bin a row block into `out` (n, d), any strides."""
+        jobs = [feature.job(batch.column(feature.name)) for feature in self.features]
+        rows = max(1024, CACHE_BYTES // len(jobs))
+        for start in range(0, batch.num_rows, rows):
+            stop = min(start + rows, batch.num_rows)
+            for j, job in enumerate(jobs):
+                job(start, stop, out[start:stop, j])
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return [feature.to_json() for feature in self.features]
+
+    @classmethod
+    def from_json(cls, items: Sequence[Mapping[str, Any]]) -> Binning:
+        return cls(tuple(_feature_from_json(item) for item in items))
+
+
+def _feature_from_json(item: Mapping[str, Any]) -> Feature:
+    if item["kind"] == "category":
+        return CategoryFeature(item["name"], tuple(item["categories"]))
+    values = [float(t) if isinstance(t, str) else t for t in item["thresholds"]]
+    kind = cast(Kind, item["kind"])
+    return NumberFeature(item["name"], kind, np.array(values, DTYPES[kind]))
+
+
+def fit_feature(name: str, kind: Kind, arrays: Iterable[pa.Array]) -> Feature:
+    """A feature's bins from a random part of its values."""
+    if kind == "category":
+        counts: Counter[str] = Counter()
+        for array in arrays:
+            coded = categories(name, array)
+            places = coded.indices.drop_null().to_numpy()
+            tally = np.bincount(places, minlength=len(coded.dictionary))
+            for value, count in zip(coded.dictionary.to_pylist(), tally.tolist(), strict=True):
+                if count and value is not None:
+                    counts[value] += count
+        ranked = sorted(counts, key=lambda value: (-counts[value], value))
+        return CategoryFeature(name, tuple(ranked[:MAX_CATEGORIES]))
+    parts = [_present(name, array).astype(DTYPES[kind], copy=False) for array in arrays]
+    values = np.concatenate(parts) if parts else np.empty(0, DTYPES[kind])
+    return NumberFeature(name, kind, find_thresholds(values))
+
+
+def _present(name: str, array: pa.Array) -> npt.NDArray[Any]:
+    values, mask = numbers(name, array)
+    if mask is None and values.dtype.kind == "f":
+        mask = np.isnan(values)
+    return values if mask is None else values[~mask]
+
+
+def find_thresholds(values: npt.NDArray[Any], max_bins: int = MAX_BINS) -> npt.NDArray[Any]:
+    """Thresholds for values without NaN: exact for few distinct ones, else equally filled bins.
+
+    Examples
+    --------
+    >>> find_thresholds(np.array([3.0, 1.0, 1.0, 2.0]))
+    array([1.5, 2.5])
+    """
+    distinct, counts = np.unique(values, return_counts=True)
+    if len(distinct) <= max_bins:
+        after = np.arange(len(distinct) - 1)
+    else:
+        after = _equal_cuts(counts, max_bins)
+    return _between(distinct[after], distinct[after + 1])
+
+
+def _equal_cuts(counts: npt.NDArray[np.int64], max_bins: int) -> npt.NDArray[np.int64]:
+    """After which of the distinct values to cut, for at most `max_bins` bins of equal count.
+
+    A value as frequent as a whole bin stands alone in one; the others share what is left.
+    """
+    heavy = counts >= counts.sum() / max_bins
+    light = np.cumsum(np.where(heavy, 0, counts))
+    for alone in (heavy[:-1] | heavy[1:], heavy[:-1]):
+        forced = np.flatnonzero(alone)
+        for free in range(max_bins - int(heavy.sum()), 0, -1):
+            # The first value with which the count reaches a mark closes a bin.
+            marks = np.searchsorted(light, light[-1] * np.arange(1, free) / free)
+            cuts = np.union1d(forced, np.minimum(marks, len(counts) - 2))
+            if len(cuts) < max_bins:
+                return cuts
+    return cuts[: max_bins - 1]
+
+
+def _between(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A threshold t with a <= t < b for each pair, halfway where there is such a number."""
+    if a.dtype.kind in "iu":
+        return (a & b) + ((a ^ b) >> a.dtype.type(1))  # the mean, rounded down, without overflow
+    with np.errstate(over="ignore", invalid="ignore"):
+        middle = (a.astype(np.float64) / 2 + b.astype(np.float64) / 2).astype(a.dtype)
+    fits = (a <= middle) & (middle < b)
+    return np.where(fits, middle, a) + a.dtype.type(0)  # + 0: no threshold is -0.0
+
+
+class Lookup:
+    """Number thresholds made ready for the fastest kernel that suits them."""
+
+    def __init__(self, thresholds: npt.NDArray[Any], missing: np.uint8) -> None:
+        dtype = thresholds.dtype
+        largest = np.inf if dtype.kind == "f" else np.iinfo(dtype).max
+        self._missing = missing
+        self._padded = np.full(256, largest, dtype)
+        self._padded[: len(thresholds)] = thresholds
+        self._lut: Bins | None = None
+        self._grid: tuple[Any, Any] | None = None
+        if len(thresholds):
+            self._choose(thresholds)
+
+    def _choose(self, thresholds: npt.NDArray[Any]) -> None:
+        """The key that leaves the fewest steps; none, if the plain search takes fewer."""
+        # Narrow scalars keep the kernel's arithmetic in the values' own width.
+        wide = np.float32 if thresholds.dtype == np.float32 else np.float64
+        with np.errstate(all="ignore"):
+            low = wide(thresholds[0])
+            scale = wide((GRID_CELLS - 1) / (wide(thresholds[-1]) - low))
+            keys = (thresholds - low) * scale
+            bits = thresholds.astype(np.float32).view(np.int32)  # too large: infinity, and last
+        options: list[tuple[npt.NDArray[np.int64], tuple[Any, Any] | None]] = []
+        if 0 < scale < np.inf and np.isfinite(low) and np.isfinite(keys).all():
+            keys = np.clip(keys, 0, GRID_CELLS - 1).astype(np.int64)
+            options.append((np.bincount(keys, minlength=GRID_CELLS), (low, scale)))
+        bits = (bits ^ ((bits >> 31) | np.int32(-(2**31)))).view(np.uint32) >> 16
+        options.append((np.bincount(bits, minlength=1 << 16), None))
+        share, grid = min(options, key=lambda option: option[0].max())
+        self._steps = int(share.max())
+        if self._steps <= MAX_STEPS:
+            self._lut = (np.cumsum(share) - share).astype(np.uint8)
+            self._grid = grid
+
+    def __call__(self, x: npt.NDArray[Any], out: Bins) -> None:
+        from sparrowboost.kernels.bins import bin_by_bits, bin_by_grid, bin_by_search
+
+        if self._lut is None:
+            bin_by_search(x, self._padded, self._missing, out)
+        elif self._grid is None:
+            bin_by_bits(x, self._padded, self._lut, self._steps, self._missing, out)
+        else:
+            low, scale = self._grid
+            bin_by_grid(x, self._padded, self._lut, low, scale, self._steps, self._missing, out)
+
+
+class Table:
+    """Bins of small integers, looked up."""
+
+    def __init__(self, bins: Bins) -> None:
+        self._bins = bins
+
+    def __call__(self, x: npt.NDArray[Any], out: Bins) -> None:
+        from sparrowboost.kernels.bins import bin_by_table
+
+        bin_by_table(x, self._bins, out)
+
+
+class _Lazy(dict[str, Lookup | Table]):
+    """Lookups made when a type is first met."""
+
+    def __init__(self, make: Callable[[str], Lookup | Table]) -> None:
+        self._make = make
+
+    def __missing__(self, key: str) -> Lookup | Table:
+        return self.setdefault(key, self._make(key))
+
+
+def _as_int64(values: npt.NDArray[Any], *, unsigned: bool) -> npt.NDArray[np.int64]:
+    """Values as int64 in the same order: x <= t for a whole t if and only if ceil(x) <= t.
+
+    Unsigned values are shifted down by 2**63. What does not fit goes to the nearest end.
+    """
+    low, high = (0, 2**64 - 1) if unsigned else (-(2**63), 2**63 - 1)
+    target = np.uint64 if unsigned else np.int64
+    if values.dtype.kind == "f":
+        values = np.ceil(np.nan_to_num(values.astype(np.float64), nan=0.0))
+        inside = (values >= low) & (values < float(high))
+        ends = np.where(values < low, target(low), target(high))
+        whole = np.where(inside, values, 0).astype(target)
+        values = np.where(inside, whole, ends)
+    elif unsigned and values.dtype.kind == "i":
+        values = np.maximum(values, 0).astype(np.uint64)
+    elif not unsigned and values.dtype == np.uint64:
+        values = np.minimum(values, np.uint64(high)).astype(np.int64)
+    else:
+        values = values.astype(target, copy=False)
+    return (values ^ np.uint64(1 << 63)).view(np.int64) if unsigned else values
+
+
+def read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """One kernel signature, whoever owns the memory."""
+    values = values.view()
+    values.flags.writeable = False
+    return values

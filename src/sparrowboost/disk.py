@@ -1,0 +1,39 @@
+"""Room on disk: asked for before a job, and told about when it runs out."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sparrowboost.errors import DiskFullError
+from sparrowboost.memory import format_size
+
+
+def check_room(path: Path, needed: int) -> None:
+    """A DiskFullError if the disk that holds `path` has less than `needed` bytes free."""
+    free = shutil.disk_usage(path).free
+    if free < needed:
+        raise DiskFullError(_message(path, needed, free))
+
+
+@contextmanager
+def guard_disk(path: Path, needed: int) -> Iterator[None]:
+    """Turn "no space left" into a DiskFullError that names the path and the bytes needed."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFullError(
+                _message(path, needed, shutil.disk_usage(path.parent).free)
+            ) from error
+        raise
+
+
+def _message(path: Path, needed: int, free: int) -> str:
+    return (
+        f"{path}: the disk is full: {format_size(needed)} ({needed:,} bytes) needed, "
+        f"{format_size(free)} free. Make room, or write to another disk."
+    )

@@ -1,0 +1,32 @@
+"""Every error that Sparrow raises on purpose.
+
+SparrowError
+├── DataError            the input is not what a training table can be
+├── StoreError           a store is missing, unfinished, damaged or in the way
+│   └── DiskFullError    no room left where the store or its scratch is written
+└── MemoryLimitError     the job does not fit the memory limit
+
+Each message says what is wrong, where, and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class SparrowError(Exception):
+    """Root of all errors that Sparrow raises on purpose."""
+
+
+class DataError(SparrowError, ValueError):
+    """The input is not what a training table can be."""
+
+
+class StoreError(SparrowError, OSError):
+    """A store is missing, unfinished, damaged or in the way."""
+
+
+class DiskFullError(StoreError):
+    """No room left where the store or its scratch is written."""
+
+
+class MemoryLimitError(SparrowError, ValueError):
+    """The job does not fit the memory limit."""

@@ -1,0 +1,1 @@
+"""Hot loops: numba functions on plain arrays, each file standing alone."""

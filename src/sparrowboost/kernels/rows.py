@@ -1,0 +1,92 @@
+"""Rows moved about: into buckets at random, and out of a bucket in random order."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sparrowboost.kernels._jit import kernel
+
+
+@kernel
+def scatter_rows(records, start, first_row, seed, buckets, fill):
+    """Put each row into the bucket that a hash of its number names, until one is full.
+
+    records   (n, r)    uint8   IN
+    start     int               IN   first row of `records` to put
+    first_row uint64            IN   number in the source of row 0 of `records`
+    seed      uint64            IN
+    buckets   (b, m, r) uint8   OUT  m slots for rows in each
+    fill      (b,)      int64   OUT  slots in use
+
+    Returns the row at which a full bucket was met, or n when all rows are put. The hash is
+    splitmix64: its output passes for random, and depends on nothing but seed and row number.
+    """
+    n, width = records.shape
+    n_buckets = np.uint64(buckets.shape[0])
+    slots = buckets.shape[1]
+    for i in range(start, n):
+        z = seed + (first_row + np.uint64(i + 1)) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z = z ^ (z >> np.uint64(31))
+        b = ((z >> np.uint64(32)) * n_buckets) >> np.uint64(32)
+        slot = fill[b]
+        if slot == slots:
+            return i
+        for j in range(width):
+            buckets[b, slot, j] = records[i, j]
+        fill[b] = slot + 1
+    return n
+
+
+@kernel
+def random_order(seed, order):
+    """Fill `order` with a random permutation (Fisher and Yates), as likely as any other.
+
+    seed  uint64       IN
+    order (n,) uint32  OUT
+
+    A place is picked by 32 random bits, so its odds are off by at most n / 2**32 of themselves.
+    """
+    n = order.shape[0]
+    for i in range(n):
+        order[i] = i
+    state = seed
+    for i in range(n - 1, 0, -1):
+        state += np.uint64(0x9E3779B97F4A7C15)
+        z = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z = z ^ (z >> np.uint64(31))
+        j = ((z >> np.uint64(32)) * np.uint64(i + 1)) >> np.uint64(32)
+        here = order[i]
+        order[i] = order[j]
+        order[j] = here
+
+
+@kernel
+def gather_rows(records, order, label_of, bins, label, weight):
+    """Rows of one block, picked from a bucket, taken apart into bins, label and weight.
+
+    records  (m, r)  uint8    IN   d bins, one label code, and four weight bytes if there are any
+    order    (n,)    uint32   IN   which rows
+    label_of (2,)    uint8    IN   what each label code means
+    bins     (n, d)  uint8    OUT
+    label    (n,)    uint8    OUT
+    weight   (n, 4)  uint8    OUT  bytes of float32; (0, 4) when there are none
+
+    Returns the number of positives.
+    """
+    n, d = bins.shape
+    weighted = weight.shape[0] > 0
+    positives = 0
+    for i in range(n):
+        row = order[i]
+        for j in range(d):
+            bins[i, j] = records[row, j]
+        y = label_of[records[row, d]]
+        label[i] = y
+        positives += y
+        if weighted:
+            for j in range(4):
+                weight[i, j] = records[row, d + 1 + j]
+    return positives

@@ -1,0 +1,142 @@
+"""Bytes: what the user allows, what the machine has, what the process holds."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import sys
+from pathlib import Path
+
+from sparrowboost.errors import MemoryLimitError
+
+UNITS = {
+    "": 1, "B": 1,
+    "K": 10**3, "KB": 10**3, "KIB": 2**10,
+    "M": 10**6, "MB": 10**6, "MIB": 2**20,
+    "G": 10**9, "GB": 10**9, "GIB": 2**30,
+    "T": 10**12, "TB": 10**12, "TIB": 2**40,
+}  # fmt: skip
+
+# A guest on the machine: a quarter leaves room for the page cache and for other work.
+DEFAULT_SHARE = 0.25
+
+
+def parse_size(size: int | float | str) -> int:
+    """Bytes of a size such as ``"512MB"``, ``"1.5 GiB"`` or ``2**30``.
+
+    Examples
+    --------
+    >>> parse_size("512MB"), parse_size("2GiB"), parse_size(1000)
+    (512000000, 2147483648, 1000)
+    """
+    if isinstance(size, str):
+        match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]*)\s*", size)
+        if match is None or match[2].upper() not in UNITS:
+            raise MemoryLimitError(
+                f"memory size {size!r} is not understood; write a number and a unit, "
+                "such as '512MB', '2GiB' or '1.5G'."
+            )
+        size = float(match[1]) * UNITS[match[2].upper()]
+    if isinstance(size, bool) or not size > 0:
+        raise MemoryLimitError(f"memory size must be positive, got {size!r}.")
+    return int(size)
+
+
+def format_size(n_bytes: float) -> str:
+    """Bytes for people, in the units that `parse_size` reads.
+
+    Examples
+    --------
+    >>> format_size(512_000_000), format_size(1_234_567_890), format_size(17)
+    ('512 MB', '1.23 GB', '17 B')
+    """
+    for unit, factor in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
+        if n_bytes >= factor:
+            return (
+                f"{n_bytes / factor:.3g} {unit}"
+                if n_bytes < 999.5 * factor
+                else (f"{n_bytes / factor:.0f} {unit}")
+            )
+    return f"{n_bytes:.0f} B"
+
+
+def _read_limit(path: Path) -> int | None:
+    """The limit in a cgroup file, None where there is none."""
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return None
+    # v2 writes "max", v1 a number near 2**63, for "no limit".
+    return int(text) if text.isdigit() and int(text) < 2**60 else None
+
+
+def cgroup_limit(
+    proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
+) -> int | None:
+    """The smallest memory limit of this process's cgroups (v1 and v2), None if unlimited.
+
+    A limit may stand at any level above the process, so every parent is read. In a container the
+    path that /proc names may not be visible; then its mount's root holds the limit.
+    """
+    try:
+        lines = proc.read_text().splitlines()
+    except OSError:
+        return None
+    limits = []
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if controllers == "":
+            bases, name = [root, root / "unified"], "memory.max"
+        elif "memory" in controllers.split(","):
+            bases, name = [root / "memory"], "memory.limit_in_bytes"
+        else:
+            continue
+        for base in bases:
+            here = base / group.lstrip("/")
+            for level in (here, *here.parents):
+                limits.append(_read_limit(level / name))
+                if level == base:
+                    break
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def machine_memory() -> int:
+    """Bytes that this process may ever use: the machine's memory, or less by its cgroup."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(physical, cgroup_limit() or physical)
+
+
+def resolve_limit(memory_limit: int | float | str | None) -> int:
+    """The user's limit in bytes; without one, a modest share of what the machine allows."""
+    if memory_limit is None:
+        return int(machine_memory() * DEFAULT_SHARE)
+    return parse_size(memory_limit)
+
+
+def release() -> None:
+    """Give back what the allocators keep of memory that is free: it counts as the process's."""
+    import pyarrow
+
+    pyarrow.default_memory_pool().release_unused()
+
+
+def rss() -> int:
+    """Bytes of memory that this process holds now."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:  # no /proc (macOS): the peak is the nearest thing to be had
+        return peak_rss()
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def peak_rss() -> int:
+    """Bytes of memory that this process held at its highest."""
+    try:
+        match = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    except OSError:
+        match = None
+    if match is not None:
+        return int(match[1]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,183 @@
+"""Sources of rows: whatever the user has, as record batches.
+
+    a path, glob, folder or list of them -> suffix -> one reader per format
+    an array, frame, table or stream     -> its own reader
+
+This room knows nothing of bins or models.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sparrowboost.errors import DataError
+from sparrowboost.sources import inmemory
+from sparrowboost.sources.base import Files, Source
+from sparrowboost.sources.columns import Kind, categories, join_kinds, kind_of, numbers
+from sparrowboost.sources.csv import CsvFile
+from sparrowboost.sources.ipc import IpcFile, spill
+from sparrowboost.sources.libsvm import LibsvmFile
+from sparrowboost.sources.parquet import ParquetFile
+from sparrowboost.sources.text import plain
+
+__all__ = [
+    "FORMATS", "Kind", "OpenOptions", "Source", "categories", "join_kinds", "kind_of", "numbers",
+    "open_source",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenOptions:
+    """What the readers need to know besides where the rows are."""
+
+    scratch: Path  # for what cannot be read twice; the caller removes it
+    rng: np.random.Generator
+    header: bool = True
+    categorical: Sequence[str] = ()
+    format: str | None = None
+
+
+def _csv(path: Path, options: OpenOptions) -> Source:
+    return CsvFile(
+        plain(path, options.scratch),
+        str(path),
+        options.rng,
+        header=options.header,
+        categorical=options.categorical,
+    )
+
+
+FORMATS: dict[str, Callable[[Path, OpenOptions], Source]] = {
+    "parquet": lambda path, options: ParquetFile(str(path)),
+    "csv": _csv,
+    "arrow": lambda path, options: IpcFile(path, str(path)),
+    "libsvm": lambda path, options: LibsvmFile(plain(path, options.scratch), str(path)),
+    "npy": lambda path, options: inmemory.from_npy(path, str(path)),
+}
+SUFFIXES = {
+    ".parquet": "parquet", ".pq": "parquet",
+    ".csv": "csv", ".tsv": "csv", ".csv.gz": "csv", ".tsv.gz": "csv",
+    ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow",
+    ".libsvm": "libsvm", ".svm": "libsvm", ".svmlight": "libsvm",
+    ".libsvm.gz": "libsvm", ".svm.gz": "libsvm", ".svmlight.gz": "libsvm",
+    ".npy": "npy",
+}  # fmt: skip
+
+
+def open_source(data: Any, options: OpenOptions) -> Source:
+    """Whatever the user has, as a source of rows; a DataError says what cannot be one."""
+    if isinstance(data, str | os.PathLike):
+        return _open_files(_expand(os.fspath(data)), options)
+    if (
+        isinstance(data, list | tuple)
+        and data
+        and all(isinstance(item, str | os.PathLike) for item in data)
+    ):
+        return _open_files([p for item in data for p in _expand(os.fspath(item))], options)
+    if isinstance(data, np.ndarray):
+        return inmemory.from_array(data)
+    if isinstance(data, pa.Table):
+        return inmemory.from_table(data)
+    if isinstance(data, pa.RecordBatch):
+        return inmemory.from_table(pa.Table.from_batches([data]))
+    return _open_foreign(data, options)
+
+
+def _open_foreign(data: Any, options: OpenOptions) -> Source:
+    """Objects of libraries that need not be installed, known by what they can do."""
+    module = type(data).__module__.split(".")[0]
+    if module == "pandas" and hasattr(data, "iloc") and hasattr(data, "columns"):
+        return inmemory.from_pandas(data)
+    if module == "polars" and hasattr(data, "to_arrow") and hasattr(data, "height"):
+        return inmemory.from_polars(data)
+    if module == "polars" and hasattr(data, "collect"):
+        raise DataError(
+            "a polars LazyFrame has no rows yet; pass data.collect(), or write it with "
+            "data.sink_parquet(path) and pass the path to stay within the memory limit."
+        )
+    if module == "scipy" and hasattr(data, "tocsr"):
+        return inmemory.from_sparse(data)
+    if hasattr(data, "get_fragments") and hasattr(data, "scanner"):
+        return _open_dataset(data, options)
+    if hasattr(data, "__arrow_c_stream__"):
+        name = type(data).__name__
+        return spill(pa.RecordBatchReader.from_stream(data), name, options.scratch)
+    raise DataError(
+        f"cannot read rows from {type(data).__module__}.{type(data).__qualname__}; pass a path, "
+        "glob or list of paths (Parquet, CSV, Arrow, libsvm, .npy), a numpy array, a scipy sparse "
+        "matrix, a pandas or polars frame, or anything with __arrow_c_stream__."
+    )
+
+
+def _open_dataset(data: Any, options: OpenOptions) -> Source:
+    """A pyarrow dataset: its Parquet files directly, anything else as a stream."""
+    fragments = list(data.get_fragments())
+    if fragments and all(getattr(f, "row_groups", None) is not None for f in fragments):
+        parts = [ParquetFile(f.path, f.filesystem) for f in fragments]
+        if all(part.columns == data.schema.names for part in parts):
+            return Files(parts)
+    # The scanner reads ahead without bound unless told not to.
+    scanner = data.scanner(batch_readahead=1, fragment_readahead=1)
+    return spill(scanner.to_reader(), type(data).__name__, options.scratch)
+
+
+def _open_files(paths: Sequence[Path], options: OpenOptions) -> Source:
+    parts = [FORMATS[options.format or _format(path)](path, options) for path in paths]
+    return parts[0] if len(parts) == 1 else Files(parts)
+
+
+def _suffix(path: Path) -> str:
+    """The suffix that tells the format, with that of gzip."""
+    name = path.name.lower()
+    return "".join(Path(name).suffixes[-2:]) if name.endswith(".gz") else Path(name).suffix
+
+
+def _format(path: Path) -> str:
+    suffix = _suffix(path)
+    if suffix not in SUFFIXES:
+        raise DataError(
+            f"{path}: suffix {suffix or '(none)'!r} names no format that can be read "
+            f"({', '.join(SUFFIXES)}); rename the file or pass format= (--format), one of "
+            f"{', '.join(FORMATS)}."
+        )
+    return SUFFIXES[suffix]
+
+
+def _expand(pattern: str) -> list[Path]:
+    """The files that a path, folder or glob stands for, in order of name."""
+    if "://" in pattern:
+        raise DataError(
+            f"{pattern}: only local files are read by path; open a remote one with "
+            "pyarrow.dataset.dataset(...) and pass that."
+        )
+    path = Path(pattern).expanduser()
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        found = sorted(
+            p
+            for p in path.rglob("*")
+            if p.is_file() and _suffix(p) in SUFFIXES and not _hidden(p.relative_to(path))
+        )
+        if not found:
+            raise DataError(f"{pattern}: the folder has no file of a known format.")
+        return found
+    if not glob.has_magic(pattern):
+        raise DataError(f"{pattern}: no such file.")
+    found = sorted(Path(p) for p in glob.glob(str(path), recursive=True) if Path(p).is_file())
+    if not found:
+        raise DataError(f"{pattern}: no file matches.")
+    return found
+
+
+def _hidden(path: Path) -> bool:
+    """Whether a name on the way begins as those of markers and unfinished files do."""
+    return any(part.startswith((".", "_")) for part in path.parts)

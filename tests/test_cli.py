@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pyarrow.csv as pcsv
+import pytest
+
+from helpers import small_table
+from sparrowboost.cli import main
+
+COMMANDS = ("demo", "ingest", "inspect")
+
+
+@pytest.fixture
+def table(tmp_path):
+    pcsv.write_csv(small_table(), tmp_path / "t.csv")
+    return str(tmp_path / "t.csv")
+
+
+def test_ingest_and_inspect(table, tmp_path, capsys):
+    store = str(tmp_path / "store")
+    assert main(["ingest", table, "--label", "y", "--weight", "w", "-o", store, "-q"]) == 0
+    assert capsys.readouterr().out == ""
+    assert main(["inspect", store, "--verify"]) == 0
+    out = capsys.readouterr().out
+    assert "3,000 rows, 3 features" in out
+    assert "y = 1, else 0" in out
+    assert "color" in out
+    assert "as they were written" in out
+    assert main(["inspect", store, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["rows"] == 3_000
+    assert facts["weighted"] is True
+    assert [f["name"] for f in facts["features"]] == ["x", "count", "color"]
+
+
+def test_all_options_reach_the_library(table, tmp_path, capsys):
+    store = str(tmp_path / "store")
+    call = [
+        "ingest", table, "--label", "color", "--positive", "red", "--columns", "x", "count", "w",
+        "--exclude", "w", "--categorical", "count", "--memory", "1GB", "--seed", "3", "--jobs", "1",
+        "--format", "csv", "-o", store,
+    ]  # fmt: skip
+    # Rows without a color have no label.
+    assert main(call) == 1
+    assert "label 'color' is missing in row" in capsys.readouterr().err
+    call[call.index("color")] = "y"
+    call[call.index("red")] = "0"
+    assert main(call) == 0
+    assert "y = 0, else 1" in capsys.readouterr().out
+    assert main([*call, "--overwrite"]) == 0
+    capsys.readouterr()
+    main(["inspect", store, "--json"])
+    features = json.loads(capsys.readouterr().out)["features"]
+    assert [(f["name"], f["kind"]) for f in features] == [("x", "float64"), ("count", "category")]
+
+
+def test_an_error_is_one_line_and_exit_code_1(table, tmp_path, capsys):
+    assert main(["ingest", table, "--label", "nope", "-o", str(tmp_path / "s")]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("sparrow: error: ")
+    assert err.count("\n") == 1
+    with pytest.raises(ValueError, match="nope"):
+        main(["ingest", table, "--label", "nope", "-o", str(tmp_path / "s"), "--debug"])
+
+
+def test_a_wrong_call_is_exit_code_2(capsys):
+    for call in ([], ["fly"], ["ingest"]):
+        with pytest.raises(SystemExit) as caught:
+            main(call)
+        assert caught.value.code == 2
+    assert "usage: sparrow" in capsys.readouterr().err
+
+
+def test_interrupting_is_exit_code_130(monkeypatch, capsys):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sparrowboost.build.ingest", interrupted)
+    assert main(["ingest", "x.csv", "-o", "s"]) == 130
+    assert capsys.readouterr().err.startswith("sparrow: interrupted")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_with_an_example(command, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main([command, "--help"])
+    assert caught.value.code == 0
+    assert f"example:\n  sparrow {command} " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "code", ["import sparrowboost", "from sparrowboost.cli import main; main(['--help'])"]
+)
+def test_importing_and_asking_for_help_load_nothing_heavy(code):
+    check = (
+        f"import sys, contextlib\nwith contextlib.suppress(SystemExit):\n    {code}\n"
+        "heavy = {'numba', 'pyarrow', 'numpy', 'sklearn', 'rich'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", check], check=True, capture_output=True)
