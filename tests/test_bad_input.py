@@ -92,8 +92,25 @@ def test_label_of_three_values(store):
 
 
 def test_label_null(store):
-    fails(store, with_label([0, None, 1]), "label 'y' is missing in row 2")
-    fails(store, with_label([0.0, 1.0, float("nan")]), "label 'y' is missing in row 3")
+    fails(store, with_label([0, None, 1]), "row 2: label 'y' is missing")
+    fails(store, with_label([0.0, 1.0, float("nan")]), "row 3: label 'y' is missing")
+    hidden = pa.DictionaryArray.from_arrays(pa.array([1, 0], pa.int8()), pa.array([None, "a"]))
+    fails(store, with_label(hidden), "row 2: label 'y' is missing")
+
+
+def test_the_file_of_a_wrong_row_is_named(store, tmp_path):
+    pq.write_table(with_label([0, 1]), tmp_path / "a.parquet")
+    pq.write_table(with_label([0, 1, None]), tmp_path / "b.parquet")
+    fails(store, tmp_path, "b.parquet: row 3: label 'y' is missing")
+
+
+def test_arguments_that_cannot_be(store):
+    for arguments in (
+        {"n_jobs": 0}, {"n_jobs": -2}, {"random_state": -1}, {"random_state": 2**70},
+        {"random_state": "x"}, {"columns": []}, {"weight": "y"}, {"label": [[1, 2]] * 200},
+    ):  # fmt: skip
+        fails(store, TABLE, **arguments)
+    fails(store, TABLE, error=MemoryLimitError, memory_limit=float("inf"))
 
 
 def test_positive_value_that_never_occurs(store):
@@ -111,7 +128,7 @@ def test_label_array_of_another_length(store, tmp_path):
 def test_weights_that_are_none(store):
     for bad in (-1.0, float("nan"), float("inf"), None):
         table = with_label([0, 1]).append_column("w", pa.array([1.0, bad]))
-        fails(store, table, "weight 'w'", "row 2", weight="w")
+        fails(store, table, "row 2: weight 'w'", weight="w")
 
 
 def test_a_column_all_missing(store, tmp_path):
@@ -277,7 +294,7 @@ def test_a_store_killed_half_way_cannot_be_opened_and_is_made_anew(tmp_path):
     with pytest.raises(StoreError, match="unfinished"):
         Dataset(path)
     assert ingest(TABLE, label="y", path=path, verbose=0).n_rows == 200
-    assert sorted(os.listdir(path)) == ["manifest.json", "rows.bin"]
+    assert len(os.listdir(path)) == 2  # manifest and rows, nothing of the first try
 
 
 def test_interrupting_leaves_nothing(tmp_path):

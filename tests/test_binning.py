@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import datetime
 import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -14,14 +17,16 @@ from sparrowboost.binning import (
     MAX_BINS,
     Binning,
     CategoryFeature,
+    Fitter,
     NumberFeature,
     find_thresholds,
-    fit_feature,
 )
 
 
 def fit(values, kind):
-    return fit_feature("x", kind, [values if isinstance(values, pa.Array) else pa.array(values)])
+    fitter = Fitter("x", kind)
+    fitter.add(values if isinstance(values, pa.Array) else pa.array(values))
+    return fitter.finish()
 
 
 def test_few_distinct_values_get_a_bin_each():
@@ -186,10 +191,51 @@ def test_bins_survive_json_to_the_last_bit():
 def test_a_block_is_binned_column_by_column_into_rows():
     rng = np.random.default_rng(0)
     table = {f"x{j}": rng.normal(size=20_000) for j in range(3)}
-    binning = Binning(tuple(fit_feature(n, "float64", [pa.array(v)]) for n, v in table.items()))
+    features = [fit(v, "float64") for v in table.values()]
+    binning = Binning(tuple(replace(f, name=n) for f, n in zip(features, table, strict=True)))
     out = np.empty((20_000, 3), np.uint8)
     binning.apply(pa.record_batch(table), out)
     for j, feature in enumerate(binning.features):
         expected = np.searchsorted(feature.thresholds, table[feature.name])
         np.testing.assert_array_equal(out[:, j], expected)
     assert binning.n_bins.tolist() == [256, 256, 256]
+
+
+def test_what_is_forgotten_leaves_no_trace_and_what_is_kept_stays():
+    numbers, words = Fitter("x", "float64"), Fitter("x", "category")
+    for fitter, first, wrong, right in (
+        (numbers, [1.0], [9.0], [3.0]),
+        (words, ["a", "a"], ["z"], ["b"]),
+    ):
+        fitter.add(pa.array(first))
+        fitter.keep()
+        fitter.add(pa.array(wrong))
+        fitter.forget()
+        fitter.add(pa.array(right))
+    assert numbers.finish().thresholds.tolist() == [2.0]
+    assert words.finish().categories == ("a", "b")
+
+
+def test_a_new_word_in_every_row_takes_bounded_memory_and_hides_no_frequent_one():
+    fitter = Fitter("x", "category")
+    for k in range(30):
+        fitter.add(pa.array([f"{k} {i}" for i in range(9_000)] + ["often"] * 100))
+        assert len(fitter._fresh_counts) <= 50_000
+    assert fitter.finish().categories[0] == "often"
+
+
+def test_threads_that_meet_different_dictionaries_do_not_mix_them_up():
+    feature = CategoryFeature("x", tuple(f"w{i}" for i in range(200)))
+    words = [[f"w{i}" for i in range(200)], [f"w{i}" for i in range(199, -1, -1)]]
+    arrays = [
+        pa.DictionaryArray.from_arrays(pa.array(range(200), pa.int32()), pa.array(w)) for w in words
+    ]
+    expected = [list(range(200)), list(range(199, -1, -1))]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            results = list(pool.map(lambda i: feature.bin(arrays[i % 2]).tolist(), range(2_000)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert all(result == expected[i % 2] for i, result in enumerate(results))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 
@@ -39,13 +40,13 @@ def test_ingest_and_inspect(table, tmp_path, capsys):
 def test_all_options_reach_the_library(table, tmp_path, capsys):
     store = str(tmp_path / "store")
     call = [
-        "ingest", table, "--label", "color", "--positive", "red", "--columns", "x", "count", "w",
-        "--exclude", "w", "--categorical", "count", "--memory", "1GB", "--seed", "3", "--jobs", "1",
-        "--format", "csv", "-o", store,
+        "ingest", table, "--label", "color", "--positive", "red", "--columns", "x,count",
+        "--columns", "w", "--exclude", "w", "--categorical", "count", "--memory", "1GB",
+        "--seed", "3", "--jobs", "1", "--format", "csv", "-o", store,
     ]  # fmt: skip
     # Rows without a color have no label.
     assert main(call) == 1
-    assert "label 'color' is missing in row" in capsys.readouterr().err
+    assert "label 'color' is missing" in capsys.readouterr().err
     call[call.index("color")] = "y"
     call[call.index("red")] = "0"
     assert main(call) == 0
@@ -101,3 +102,44 @@ def test_importing_and_asking_for_help_load_nothing_heavy(code):
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", check], check=True, capture_output=True)
+
+
+def test_names_that_look_like_markup_are_shown_as_they_are(tmp_path, capsys):
+    table = tmp_path / "t.csv"
+    table.write_text("a[/b],hits[bold],y\n1,x[/red],0\n2,z,1\n")
+    assert main(["ingest", str(table), "--label", "y", "-o", str(tmp_path / "s"), "-q"]) == 0
+    assert main(["inspect", str(tmp_path / "s")]) == 0
+    out = capsys.readouterr().out
+    assert "a[/b]" in out
+    assert "hits[bold]" in out
+    assert "x[/red]" in out
+
+
+SLOW = """
+import sys, time, sparrowboost.build
+from sparrowboost.cli import main
+sparrowboost.build.bin_rows = lambda *args: print("working", flush=True) or time.sleep(60)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_being_told_to_stop_leaves_nothing(table, tmp_path, how):
+    out = tmp_path / "a/store"
+    child = subprocess.Popen(
+        [sys.executable, "-c", SLOW, "ingest", table, "--label", "y", "-o", str(out), "-q"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert child.stdout.readline() == b"working\n"
+    child.send_signal(how)
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert err == b"sparrow: interrupted; nothing half-made was left.\n"
+    assert not (tmp_path / "a").exists()
+
+
+def test_the_package_runs_as_the_command():
+    run = subprocess.run(
+        [sys.executable, "-m", "sparrowboost", "--version"], capture_output=True, check=True
+    )
+    assert run.stdout.startswith(b"sparrow ")

@@ -277,7 +277,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_another_order(tmp_p
     source = as_parquet(tmp_path)
     for name, seed, jobs in (("a", 1, 1), ("b", 1, 3), ("c", 2, 1)):
         ingest(source, label="y", path=tmp_path / name, random_state=seed, n_jobs=jobs, verbose=0)
-    a, b, c = ((tmp_path / n / "rows.bin").read_bytes() for n in "abc")
+    a, b, c = (next((tmp_path / n).glob("rows-*.bin")).read_bytes() for n in "abc")
     assert a == b
     assert a != c
 
@@ -344,3 +344,79 @@ def test_everything_public_is_there():
 def test_an_object_that_holds_no_rows_is_told_what_would():
     with pytest.raises(DataError, match="pass a path"):
         ingest(object(), label="y")
+
+
+@pytest.mark.parametrize("state", [np.int64(3), np.random.default_rng(3), None, 2**64 - 1])
+def test_random_states_of_every_kind(state):
+    dataset = ingest(TABLE, label="y", weight="w", random_state=state, n_jobs=-1, verbose=0)
+    check(dataset, weight="w")
+
+
+def test_names_may_be_given_one_by_one_or_in_any_sequence():
+    for columns in ("x", ("x",), pd.Index(["x"]), ["x", "x"]):
+        dataset = ingest(TABLE, label="y", columns=columns, exclude=None, verbose=0)
+        assert dataset.feature_names == ["x"]
+
+
+def test_labels_may_be_a_column_of_a_matrix_or_a_series():
+    y = TABLE.column("y").to_numpy()
+    for label in (y[:, None], pd.Series(y, index=range(9, 9 + len(y))), pl.Series(y), y.tolist()):
+        check(ingest(TABLE.drop_columns(["w"]), label=label, exclude="y", verbose=0))
+
+
+def test_how_columns_are_grouped_in_memory_does_not_change_their_bins(tmp_path, monkeypatch):
+    import sparrowboost.build as build
+
+    rng = np.random.default_rng(0)
+    table = pa.table({f"x{j}": rng.normal(size=250_000) for j in range(4)})
+    table = table.append_column("y", pa.array(rng.integers(0, 2, 250_000)))
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=10_000)
+    pcsv.write_csv(table[:230_000], tmp_path / "t.csv")
+    for name in ("t.parquet", "t.csv"):
+        together = ingest(tmp_path / name, label="y", verbose=0)
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                build.Plan, "peek_groups", lambda plan, features, n: ([name] for name in features)
+            )
+            alone = ingest(tmp_path / name, label="y", verbose=0)
+        assert together.binning.to_json() == alone.binning.to_json()
+
+
+def bin_loads(feature, values):
+    counts = np.bincount(feature.bin(pa.array(values)), minlength=feature.n_values)
+    return counts[: feature.n_values] / (len(values) / feature.n_values)
+
+
+def test_an_order_within_row_groups_does_not_mislead(tmp_path):
+    # Every row group goes from 0 to 23 like the hours of a day: its head is midnight only.
+    hour = np.tile(np.arange(20_000) * 24 // 20_000, 20).astype("f4")
+    size = np.tile(np.sort(np.random.default_rng(0).normal(size=20_000)), 20)
+    table = pa.table({"hour": hour, "size": size, "y": np.arange(400_000) % 2})
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=20_000)
+    dataset = ingest(tmp_path / "t.parquet", label="y", verbose=0)
+    assert dataset.binning.features[0].n_values == 24
+    assert bin_loads(dataset.binning.features[1], size).max() < 1.5
+
+
+def test_categories_that_come_one_after_the_other_are_all_found(tmp_path):
+    n = 400_000
+    words = np.array([f"c{k:03d}" for k in range(200)])[np.arange(n) * 200 // n]
+    table = pa.table({"word": words, "y": np.arange(n) % 2})
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=20_000)
+    feature = ingest(tmp_path / "t.parquet", label="y", verbose=0).binning.features[0]
+    assert len(feature.categories) == 200
+
+
+def test_row_groups_count_by_their_size(tmp_path):
+    rng = np.random.default_rng(0)
+    parts = [rng.normal(0, 1, 100_000) for _ in range(4)] + [
+        rng.normal(0.5, 1, 500) for _ in range(100)
+    ]
+    schema = pa.schema([("x", pa.float64()), ("y", pa.int64())])
+    with pq.ParquetWriter(tmp_path / "t.parquet", schema) as writer:
+        for x in parts:
+            writer.write_table(pa.table({"x": x, "y": np.arange(len(x)) % 2}, schema))
+    feature = ingest(tmp_path / "t.parquet", label="y", verbose=0).binning.features[0]
+    loads = bin_loads(feature, np.concatenate(parts))
+    # A bin of 200,000 / 255 = 784 sampled rows is off by 1 / sqrt(784) = 3.6 %, its ends twice.
+    assert 0.8 < loads.min() < loads.max() < 1.2

@@ -10,7 +10,7 @@ import pytest
 
 import sparrowboost.store
 from helpers import small_table, stored_rows
-from sparrowboost import Dataset, StoreError, ingest
+from sparrowboost import DataError, Dataset, StoreError, ingest
 
 
 @pytest.fixture
@@ -18,6 +18,10 @@ def path(tmp_path, monkeypatch):
     monkeypatch.setattr(sparrowboost.store, "BLOCK_BYTES", 2_000)
     ingest(small_table(), label="y", weight="w", path=tmp_path / "store", verbose=0)
     return tmp_path / "store"
+
+
+def rows_of(path):
+    return next(path.glob("rows-*.bin"))
 
 
 def flip(file, position):
@@ -34,7 +38,7 @@ def test_a_store_is_opened_again_as_it_was_made(path):
     assert dataset.n_positive == sum(int(b.label.sum()) for b in dataset)
     assert dataset.classes == (0, 1)
     assert repr(dataset).startswith("Dataset(")
-    assert sorted(os.listdir(path)) == ["manifest.json", "rows.bin"]
+    assert sorted(os.listdir(path)) == ["manifest.json", rows_of(path).name]
 
 
 def test_blocks_come_in_another_order_for_each_state_and_hold_the_same_rows(path):
@@ -60,7 +64,7 @@ def test_a_dataset_may_be_pickled(path):
 
 @pytest.mark.parametrize("position", [0, 7_000, -1])
 def test_a_flipped_byte_is_found_when_its_block_is_read(path, position):
-    flip(path / "rows.bin", position)
+    flip(rows_of(path), position)
     dataset = Dataset(path)
     with pytest.raises(StoreError, match=r"block \d+ of \d+ is damaged"):
         list(dataset.blocks())
@@ -69,21 +73,21 @@ def test_a_flipped_byte_is_found_when_its_block_is_read(path, position):
 
 
 def test_a_truncated_store_is_found_when_opened(path):
-    data = (path / "rows.bin").read_bytes()
-    (path / "rows.bin").write_bytes(data[:-1])
+    data = rows_of(path).read_bytes()
+    rows_of(path).write_bytes(data[:-1])
     with pytest.raises(StoreError, match=r"23,999 bytes where the manifest says 24,000"):
         Dataset(path)
-    (path / "rows.bin").unlink()
+    rows_of(path).unlink()
     with pytest.raises(StoreError, match="cannot be read"):
         Dataset(path)
 
 
 def test_a_store_that_shrinks_while_open_is_found_when_read(path):
     dataset = Dataset(path)
-    os.truncate(path / "rows.bin", 100)
+    os.truncate(rows_of(path), 100)
     with pytest.raises(StoreError, match="is damaged"):
         dataset.verify()
-    (path / "rows.bin").unlink()
+    rows_of(path).unlink()
     with pytest.raises(StoreError, match="cannot be read"):
         dataset.verify()
 
@@ -116,3 +120,51 @@ def test_a_temporary_store_goes_with_its_dataset():
     assert path.exists()
     del dataset
     assert not path.exists()
+
+
+def test_a_store_stays_open_when_the_working_folder_changes(path, monkeypatch):
+    monkeypatch.chdir(path.parent)
+    dataset = Dataset("store")
+    monkeypatch.chdir("/")
+    dataset.verify()
+    assert Dataset(path).path.is_absolute()
+
+
+def test_a_block_that_is_not_there_is_refused(path):
+    for index in (-1, 10**6):
+        with pytest.raises(IndexError):
+            Dataset(path).read_block(index)
+
+
+def test_replacing_a_store_that_fails_leaves_the_old_one(path):
+    before = stored_rows(Dataset(path))
+    with pytest.raises(DataError, match="no column 'typo'"):
+        ingest(small_table(100), label="typo", path=path, overwrite=True, verbose=0)
+    assert stored_rows(Dataset(path, verify=True)) == before
+    ingest(small_table(100), label="y", path=path, overwrite=True, verbose=0)
+    assert Dataset(path).n_rows == 100
+    assert len(os.listdir(path)) == 2
+
+
+def test_a_failed_ingest_removes_every_folder_that_it_made(tmp_path):
+    with pytest.raises(DataError):
+        ingest(small_table(100), label="typo", path=tmp_path / "a/b/c", verbose=0)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_path_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    for bad in (tmp_path / "file/store", "/proc/store", tmp_path / ("x" * 300)):
+        with pytest.raises(StoreError, match="cannot be written"):
+            ingest(small_table(100), label="y", path=bad, verbose=0)
+
+
+def test_a_home_folder_is_understood(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    ingest(small_table(100), label="y", path="~/store", verbose=0)
+    assert Dataset("~/store").path == tmp_path / "store"
+
+
+def test_others_may_read_a_store_as_the_umask_says(path):
+    modes = {file.stat().st_mode & 0o777 for file in path.iterdir()}
+    assert len(modes) == 1

@@ -12,7 +12,7 @@ so that a feature's bins are dense, and histograms can be laid out end to end.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -175,16 +175,17 @@ class CategoryFeature:
 
     def _lookup(self, dictionary: pa.Array) -> Table:
         """The bin of each place in a dictionary; that of the last block most often serves again."""
-        last = self._last
-        if "dictionary" in last and last["dictionary"][0].equals(dictionary):
-            return last["dictionary"][1]
+        last = self._last.get("")  # one read: another thread may put its own there
+        if last is not None and last[0].equals(dictionary):
+            return last[1]
         known = pc.index_in(dictionary, pa.array(self.categories, pa.string()))
         known = known.fill_null(len(self.categories))
         # A null in the dictionary is as missing as one in the column.
         known = pc.if_else(dictionary.is_null(), self.n_values, known)
         bins = np.append(known.to_numpy(zero_copy_only=False), self.n_values).astype(np.uint8)
-        last["dictionary"] = dictionary, Table(bins)
-        return last["dictionary"][1]
+        lookup = Table(bins)
+        self._last[""] = dictionary, lookup
+        return lookup
 
     @cached_property
     def _last(self) -> dict[str, tuple[pa.Array, Table]]:
@@ -242,29 +243,79 @@ def _feature_from_json(item: Mapping[str, Any]) -> Feature:
     return NumberFeature(item["name"], kind, np.array(values, DTYPES[kind]))
 
 
-def fit_feature(name: str, kind: Kind, arrays: Iterable[pa.Array]) -> Feature:
-    """A feature's bins from a random part of its values."""
-    if kind == "category":
-        counts: Counter[str] = Counter()
-        for array in arrays:
-            coded = categories(name, array)
-            places = coded.indices.drop_null().to_numpy()
-            tally = np.bincount(places, minlength=len(coded.dictionary))
-            for value, count in zip(coded.dictionary.to_pylist(), tally.tolist(), strict=True):
-                if count and value is not None:
-                    counts[value] += count
-        ranked = sorted(counts, key=lambda value: (-counts[value], value))
-        return CategoryFeature(name, tuple(ranked[:MAX_CATEGORIES]))
-    parts = [_present(name, array).astype(DTYPES[kind], copy=False) for array in arrays]
-    values = np.concatenate(parts) if parts else np.empty(0, DTYPES[kind])
-    return NumberFeature(name, kind, find_thresholds(values))
+class Fitter:
+    """Finds a feature's bins from a random part of its values, block by block.
+
+    Blocks are added; those since the last `keep` can be taken back. Of a column that has a new
+    word in nearly every row, only so many `words` are counted at once, and the rarest dropped.
+    """
+
+    def __init__(self, name: str, kind: Kind, words: int = 50_000) -> None:
+        self._name = name
+        self._kind = kind
+        self._words = words
+        self._kept: list[npt.NDArray[Any]] = []
+        self._fresh: list[npt.NDArray[Any]] = []
+        self._kept_counts: Counter[str] = Counter()
+        self._fresh_counts: Counter[str] = Counter()
+
+    def add(self, array: pa.Array) -> None:
+        if self._kind == "category":
+            self._count(array)
+            return
+        values = _present(self._name, array).astype(DTYPES[self._kind], copy=False)
+        self._fresh.append(values)
+
+    def _count(self, array: pa.Array) -> None:
+        coded = categories(self._name, array)
+        places = coded.indices.drop_null().to_numpy()
+        tally = np.bincount(places, minlength=len(coded.dictionary))
+        used = np.flatnonzero(tally)
+        values = coded.dictionary.take(pa.array(used)).to_pylist()
+        for value, count in zip(values, tally[used].tolist(), strict=True):
+            if value is not None:
+                self._fresh_counts[value] += count
+        _prune(self._fresh_counts, self._words)
+
+    def forget(self) -> None:
+        """Drop what was added since the last `keep`."""
+        self._fresh = []
+        self._fresh_counts = Counter()
+
+    def keep(self) -> None:
+        """Keep what was added so far."""
+        self._kept += self._fresh
+        self._kept_counts.update(self._fresh_counts)
+        _prune(self._kept_counts, self._words)
+        self.forget()
+
+    def finish(self) -> Feature:
+        """The feature; the values are let go."""
+        self.keep()
+        if self._kind == "category":
+            counts = self._kept_counts
+            ranked = sorted(counts, key=lambda value: (-counts[value], value))
+            return CategoryFeature(self._name, tuple(ranked[:MAX_CATEGORIES]))
+        values = np.concatenate(self._kept) if self._kept else np.empty(0, DTYPES[self._kind])
+        self._kept = []
+        return NumberFeature(self._name, self._kind, find_thresholds(values))
+
+
+def _prune(counts: Counter[str], most: int) -> None:
+    """Drop the rarest words until there are at most so many."""
+    cut = 1
+    while len(counts) > most:
+        for value in [value for value, count in counts.items() if count <= cut]:
+            del counts[value]
+        cut += 1
 
 
 def _present(name: str, array: pa.Array) -> npt.NDArray[Any]:
     values, mask = numbers(name, array)
     if mask is None and values.dtype.kind == "f":
         mask = np.isnan(values)
-    return values if mask is None else values[~mask]
+    # A copy, so that a slice of a block does not hold the block.
+    return values[~mask] if mask is not None else values.copy()
 
 
 def find_thresholds(values: npt.NDArray[Any], max_bins: int = MAX_BINS) -> npt.NDArray[Any]:

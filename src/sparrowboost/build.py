@@ -4,55 +4,59 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator, Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from sparrowboost import __version__
-from sparrowboost.binning import WORK_DTYPES, Binning, Feature, fit_feature, read_only
+from sparrowboost.binning import WORK_DTYPES, Binning, Feature, Fitter, read_only
 from sparrowboost.errors import DataError, MemoryLimitError
-from sparrowboost.labels import LabelCoder, Value, weights
+from sparrowboost.labels import Value
 from sparrowboost.memory import format_size, release, resolve_limit, rss
 from sparrowboost.progress import Progress, Task, log, make_progress
-from sparrowboost.sources import FORMATS, Kind, OpenOptions, Source, open_source
-from sparrowboost.sources.libsvm import LABEL
+from sparrowboost.shuffle import MIN_MEMORY
+from sparrowboost.sources import FORMATS, Kind, OpenOptions
+from sparrowboost.sources.base import KEEP, Forget
 from sparrowboost.store import Dataset, StoreWriter
-from sparrowboost.threads import ordered_map, prefetch
+from sparrowboost.table import AHEAD, CodedBlock, ColumnLike, Table, name_list, open_table
+from sparrowboost.threads import ordered_map
 
+RandomState = int | np.integer[Any] | np.random.Generator | np.random.RandomState | None
+
+OPENING, PEEKING = range(2)  # second word of a seed: what a generator is for
 SAMPLE_ROWS = 200_000  # a quantile at 1/255 is then known to within a tenth of a bin
-MAX_BLOCK_ROWS = 65_536
+MAX_BLOCK_ROWS = 32_768
 MAX_BLOCK_BYTES = 2 << 20  # larger blocks are hardly faster, and Arrow then holds more
-AHEAD = 2  # blocks that wait between two stages of the pipeline
+WORD_BYTES = 600  # of a category that is counted, in two counters
+MIN_WORDS = 2_000  # counted at once, for a bin each of 254
+SHUFFLE_SHARE = 32  # of the limit
 MIN_ROOM = 32_000_000  # bytes: the smallest buffers with which ingest still makes sense
-CODE_BYTES = 32_000_000  # what is still to be loaded of libraries, and what allocators keep
+CODE_BYTES = 40_000_000  # what is still to be loaded of libraries, and what allocators keep
 COMPILE_SECONDS = 1.0  # kernels that take longer than this are not loaded but compiled: say so
-
-ColumnLike = str | int | Sequence[Any] | npt.NDArray[Any]
 
 
 def ingest(
     data: Any,
     *,
-    label: ColumnLike | None = None,
+    label: ColumnLike = None,
     path: str | os.PathLike[str] | None = None,
-    weight: ColumnLike | None = None,
+    weight: ColumnLike = None,
     positive: Value | None = None,
-    columns: Sequence[str] | None = None,
-    exclude: Sequence[str] = (),
-    categorical: Sequence[str] = (),
+    columns: str | Iterable[Any] | None = None,
+    exclude: str | Iterable[Any] | None = None,
+    categorical: str | Iterable[Any] | None = None,
     memory_limit: int | float | str | None = None,
     header: bool = True,
     format: str | None = None,
     overwrite: bool = False,
     n_jobs: int | None = None,
-    random_state: int = 0,
+    random_state: RandomState = 0,
     verbose: int = 1,
 ) -> Dataset:
     """Turn a table into a shuffled, binned store on disk, in bounded memory.
@@ -75,7 +79,7 @@ def ingest(
         The label to train against all others.
     columns, exclude : list of str, optional
         Columns to use as features, or to leave out. By default all but label and weight are used.
-    categorical : list of str
+    categorical : list of str, optional
         Columns to read as categories although they look like numbers. Strings, dictionaries and
         pandas categories are categories anyway.
     memory_limit : int or str, optional
@@ -89,10 +93,10 @@ def ingest(
     overwrite : bool
         Replace a store that is there.
     n_jobs : int, optional
-        Threads; default: as many as this process may use.
-    random_state : int
-        Of the shuffle and of the places peeked at. The same source, limit and state give the
-        same store.
+        Threads; default (and -1): as many as this process may use.
+    random_state : int, Generator, RandomState or None
+        Of the shuffle and of the places peeked at. The same source, limit and number give the
+        same store; None gives another each time.
     verbose : int
         0 is silent; 1 shows a progress bar on a terminal, else log lines.
 
@@ -112,23 +116,34 @@ def ingest(
     if format is not None and format not in FORMATS:
         raise DataError(f"format {format!r} is not known; it is one of {', '.join(FORMATS)}.")
     limit = resolve_limit(memory_limit)
-    n_jobs = n_jobs or len(os.sched_getaffinity(0))
-    rng = np.random.default_rng(random_state)
+    n_jobs = check_jobs(n_jobs)
+    seed = check_seed(random_state)
     with make_progress(verbose) as progress, StoreWriter(path, overwrite=overwrite) as store:
         options = OpenOptions(
-            scratch=store.scratch, rng=rng, header=header, categorical=categorical, format=format
+            scratch=store.scratch,
+            rng=np.random.default_rng([seed, OPENING]),
+            header=header,
+            categorical=name_list(categorical),
+            format=format,
         )
-        table = Table.open(data, options, label, weight, positive, columns, exclude)
+        table = open_table(
+            data,
+            options,
+            label=label,
+            weight=weight,
+            positive=positive,
+            columns=None if columns is None else name_list(columns),
+            exclude=name_list(exclude),
+        )
         warm_up(table.features.values(), progress)
         plan = Plan.make(limit, table, n_jobs)
-        binning, row_bytes = find_bins(table, plan, rng, progress)
-        release()
+        binning, row_bytes = find_bins(table, plan, seed, progress)
         store.start(
             binning,
             weighted=table.weight is not None,
             n_rows=table.source.n_rows,
             memory=plan.shuffle_bytes,
-            seed=random_state,
+            seed=seed,
         )
         with progress.task("binning rows", table.source.n_rows) as task:
             n_rows = bin_rows(table, binning, store, plan.block_rows(row_bytes), n_jobs, task)
@@ -139,112 +154,37 @@ def ingest(
                 "label": table.label.name,
                 "classes": table.labels.classes,
                 "source": table.source.name,
-                "random_state": random_state,
+                "random_state": seed,
                 "sparrowboost": __version__,
             }
             return store.finish(label_of, about, n_jobs=n_jobs, advance=task.advance)
 
 
-class Column(NamedTuple):
-    """A label or weight: a column of the source, or an array beside it."""
-
-    name: str
-    array: pa.Array | None
-
-
-@dataclass
-class Table:
-    """A source, and which of its columns are what."""
-
-    source: Source
-    label: Column
-    weight: Column | None
-    labels: LabelCoder
-    features: dict[str, Kind]
-
-    @classmethod
-    def open(
-        cls,
-        data: Any,
-        options: OpenOptions,
-        label: ColumnLike | None,
-        weight: ColumnLike | None,
-        positive: Value | None,
-        columns: Sequence[str] | None,
-        exclude: Sequence[str],
-    ) -> Table:
-        source = open_source(data, options)
-        if source.n_rows == 0:
-            raise DataError(f"{source.name}: has no rows.")
-        if label is None:
-            if LABEL not in source.columns or (columns is not None and LABEL in columns):
-                raise DataError(
-                    f"which column is the label? Pass label= (--label); {source.name} has "
-                    f"{_some(source.columns)}."
-                )
-            label = LABEL
-        label_column = _column(source, label, "label")
-        weight_column = None if weight is None else _column(source, weight, "weight")
-        taken = {c.name for c in (label_column, weight_column) if c and c.array is None}
-        for name in (*(columns or ()), *exclude, *options.categorical):
-            _check_name(source, name)
-        names = [c for c in columns or source.columns if c not in exclude and c not in taken]
-        if not names:
-            raise DataError(f"{source.name}: no column is left to be a feature.")
-        features: dict[str, Kind] = {
-            c: "category" if c in options.categorical else source.kind(c) for c in names
-        }
-        return cls(
-            source, label_column, weight_column, LabelCoder(label_column.name, positive), features
-        )
-
-    @property
-    def read_columns(self) -> list[str]:
-        """Columns to read from the source: features, then label and weight if they are there."""
-        extra = [c.name for c in (self.label, self.weight) if c is not None and c.array is None]
-        return [*self.features, *extra]
+def check_jobs(n_jobs: int | None) -> int:
+    """How many threads to use; None and -1 stand for all that this process may."""
+    if n_jobs is None or n_jobs == -1:
+        # A process may be bound to some of the cores, where the system can say so.
+        bound = getattr(os, "sched_getaffinity", None)
+        return len(bound(0)) if bound else os.cpu_count() or 1
+    if n_jobs < 1:
+        raise DataError(f"n_jobs={n_jobs!r}: give a number of threads, or -1 for all.")
+    return int(n_jobs)
 
 
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:8])
-    return shown + (f", ... ({len(names)} columns)" if len(names) > 8 else "")
-
-
-def _check_name(source: Source, name: str) -> None:
-    if name not in source.columns:
-        raise DataError(
-            f"{source.name}: there is no column {name!r}; it has {_some(source.columns)}."
-        )
-
-
-def _column(source: Source, given: ColumnLike, what: str) -> Column:
-    """The column or array that the user means by a label or weight argument."""
-    if isinstance(given, str):
-        if given not in source.columns and given.endswith(".npy") and Path(given).is_file():
-            return Column(Path(given).name, _array(np.load(given, mmap_mode="r"), source, what))
-        _check_name(source, given)
-        return Column(given, None)
-    if isinstance(given, int):
-        if not -len(source.columns) <= given < len(source.columns):
-            raise DataError(f"{source.name}: there is no column number {given} ({what}).")
-        return Column(source.columns[given], None)
-    return Column(what, _array(given, source, what))
-
-
-def _array(given: Any, source: Source, what: str) -> pa.Array:
-    if hasattr(given, "to_arrow"):  # polars
-        given = given.to_arrow()
-    try:
-        array = given if isinstance(given, pa.Array | pa.ChunkedArray) else pa.array(given)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        raise DataError(f"{what}: not a column of values ({error}).") from None
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    if source.exact_rows and len(array) != source.n_rows:
-        raise DataError(
-            f"{what}: has {len(array):,} values for the {source.n_rows:,} rows of {source.name}."
-        )
-    return array
+def check_seed(random_state: RandomState) -> int:
+    """A seed from what scikit-learn allows as random state; None gives another each time."""
+    if random_state is None:
+        random_state = np.random.default_rng()
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**63))
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31))
+    if isinstance(random_state, int | np.integer) and 0 <= random_state < 2**64:
+        return int(random_state)
+    raise DataError(
+        f"random_state={random_state!r}: give a whole number from 0 to 2**64 - 1, a numpy "
+        "Generator or RandomState, or None."
+    )
 
 
 @dataclass(frozen=True)
@@ -252,13 +192,29 @@ class Plan:
     """How the memory limit is divided."""
 
     block_bytes: int  # of a row block
-    peek_columns: int  # columns whose sample is held at once
+    peek_bytes: int  # of the sample that is held at once
     shuffle_bytes: int
     n_jobs: int
 
     def block_rows(self, row_bytes: float) -> int:
         """Rows of a block, if each takes so many bytes."""
         return max(1, min(MAX_BLOCK_ROWS, int(self.block_bytes / row_bytes)))
+
+    def peek_groups(self, features: Mapping[str, Kind], n_rows: int) -> Iterator[list[str]]:
+        """Features in groups whose sample fits in memory; at least one at a time."""
+        sample = min(SAMPLE_ROWS, n_rows)
+        group: list[str] = []
+        n_bytes = 0
+        for name, kind in features.items():
+            of_this = MIN_WORDS * WORD_BYTES
+            if kind != "category":
+                of_this = sample * WORK_DTYPES[kind]().itemsize
+            if group and n_bytes + of_this > self.peek_bytes:
+                yield group
+                group, n_bytes = [], 0
+            group.append(name)
+            n_bytes += of_this
+        yield group
 
     @classmethod
     def make(cls, limit: int, table: Table, n_jobs: int) -> Plan:
@@ -274,16 +230,17 @@ class Plan:
                 f"give at least {format_size(1.05 * (held + reading + MIN_ROOM))}."
             )
         quarter = room // 4
-        widest = max(WORK_DTYPES[kind]().itemsize for kind in table.features.values())
         # Blocks wait before and after binning, and one is worked on by each thread; allocators
         # keep half as much again.
         blocks = 3 * (2 * AHEAD + n_jobs + 2) // 2
         plan = cls(
             block_bytes=min(MAX_BLOCK_BYTES, quarter // blocks),
-            # The sample as read; on top of it each thread joins and sorts one column.
-            peek_columns=max(1, quarter // (SAMPLE_ROWS * widest)),
-            # Each thread holds a bucket and makes a block of it.
-            shuffle_bytes=quarter // n_jobs,
+            # Peeking is over before the other buffers come; on top of the sample, each thread
+            # joins and sorts one column.
+            peek_bytes=2 * quarter,
+            # By the limit alone, so that the same limit gives the same order of rows. Each
+            # thread holds a bucket and makes a block of it.
+            shuffle_bytes=max(MIN_MEMORY, limit // SHUFFLE_SHARE),
             n_jobs=n_jobs,
         )
         log.debug("limit=%d held=%d plan=%s", limit, held, plan)
@@ -291,70 +248,38 @@ class Plan:
 
 
 def find_bins(
-    table: Table, plan: Plan, rng: np.random.Generator, progress: Progress
+    table: Table, plan: Plan, random_state: int, progress: Progress
 ) -> tuple[Binning, float]:
     """Bins from a random sample of rows from all over the source, and the bytes of a row."""
-    names = list(table.features)
     features: list[Feature] = []
-    row_bytes = 0.0
+    n_bytes: Counter[str] = Counter()
+    n_rows: Counter[str] = Counter()
     with (
         progress.task("finding bins", None) as task,
         ThreadPoolExecutor(plan.n_jobs) as pool,
     ):
-        for start in range(0, len(names), plan.peek_columns):
-            some = names[start : start + plan.peek_columns]
-            arrays: dict[str, list[pa.Array]] = {name: [] for name in some}
-            for batch in table.source.peek(some, SAMPLE_ROWS, rng):
-                task.advance(batch.num_rows)
-                for name in batch.schema.names:
-                    arrays[name].append(batch.column(name))
-            for parts in arrays.values():
-                n = sum(len(part) for part in parts)
-                row_bytes += sum(part.nbytes for part in parts) / max(n, 1)
-            features += pool.map(
-                lambda name, arrays=arrays: fit_feature(
-                    name, table.features[name], arrays.pop(name)
-                ),
-                some,
-            )
+        for some in plan.peek_groups(table.features, table.source.n_rows):
+            words = max(MIN_WORDS, plan.peek_bytes // (WORD_BYTES * len(some)))
+            fitters = {name: Fitter(name, table.features[name], words) for name in some}
+            # The same state for all: how columns are grouped does not change what is seen of them.
+            rng = np.random.default_rng([random_state, PEEKING])
+            for peeked in table.source.peek(some, SAMPLE_ROWS, rng):
+                if isinstance(peeked, Forget):
+                    for name in peeked.columns:
+                        fitters[name].forget()
+                    if peeked is KEEP:
+                        for fitter in fitters.values():
+                            fitter.keep()
+                    continue
+                task.advance(peeked.num_rows)
+                for name, array in zip(peeked.schema.names, peeked.columns, strict=True):
+                    fitters[name].add(array)
+                    n_bytes[name] += array.nbytes
+                    n_rows[name] += len(array)
+            features += pool.map(Fitter.finish, fitters.values())
+            release()
+    row_bytes = sum(n_bytes[name] / max(n_rows[name], 1) for name in table.features)
     return Binning(tuple(features)), max(row_bytes, 1.0)
-
-
-class CodedBlock(NamedTuple):
-    """A row block with its label codes and weights."""
-
-    batch: pa.RecordBatch
-    codes: npt.NDArray[np.uint8]
-    weights: npt.NDArray[np.float32] | None
-
-
-def coded_blocks(table: Table, block_rows: int) -> Generator[CodedBlock]:
-    """All rows in order; labels are coded here, one block after the other."""
-    row = 0
-    source = prefetch(table.source.blocks(table.read_columns, block_rows), AHEAD)
-    with closing(source) as batches:
-        for batch in batches:
-            codes = table.labels.encode(_values(table.label, batch, row), row)
-            w = None
-            if table.weight is not None:
-                w = weights(table.weight.name, _values(table.weight, batch, row), row)
-            row += batch.num_rows
-            yield CodedBlock(batch, codes, w)
-    for column in (table.label, table.weight):
-        if column is not None and column.array is not None and len(column.array) != row:
-            raise DataError(
-                f"{column.name}: has {len(column.array):,} values for the {row:,} rows of "
-                f"{table.source.name}."
-            )
-
-
-def _values(column: Column, batch: pa.RecordBatch, row: int) -> pa.Array:
-    if column.array is None:
-        return batch.column(column.name)
-    values = column.array.slice(row, batch.num_rows)
-    if len(values) < batch.num_rows:
-        raise DataError(f"{column.name}: has {len(column.array):,} values, the source more rows.")
-    return values
 
 
 def bin_rows(
@@ -380,7 +305,7 @@ def bin_rows(
 
     n_rows = 0
     with (
-        closing(coded_blocks(table, block_rows)) as blocks,
+        closing(table.blocks(block_rows)) as blocks,
         closing(ordered_map(work, blocks, n_jobs, n_jobs + AHEAD)) as results,
     ):
         for records in results:

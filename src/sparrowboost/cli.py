@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `sparrow`; returns the exit code."""
     args = _parser().parse_args(argv)
     logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr)
+    signal.signal(signal.SIGTERM, _stop)
     try:
         run: Callable[[argparse.Namespace], None] = args.run
         run(args)
@@ -32,9 +34,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"sparrow: error: {error}", file=sys.stderr)
         return FAILED
+    except OSError as error:  # what nobody foresaw, of a disk or a file
+        if args.debug:
+            raise
+        print(f"sparrow: error: {error}", file=sys.stderr)
+        return FAILED
     except KeyboardInterrupt:
         print("sparrow: interrupted; nothing half-made was left.", file=sys.stderr)
         return INTERRUPTED
+
+
+def _stop(number: int, frame: Any) -> None:
+    """End as Ctrl-C does: what is half-made is removed."""
+    raise KeyboardInterrupt
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -107,11 +119,14 @@ def _add_ingest(commands: Any) -> None:
     parser.add_argument("--label", help="label column (or a .npy file); libsvm files have theirs")
     parser.add_argument("--weight", help="sample weight column (or a .npy file)")
     parser.add_argument("--positive", help="label to train against all others")
-    parser.add_argument("--columns", nargs="+", help="columns to use as features")
-    parser.add_argument("--exclude", nargs="+", default=[], help="columns to leave out")
-    parser.add_argument(
-        "--categorical", nargs="+", default=[], help="columns to read as categories"
-    )
+    for option, what in (
+        ("--columns", "columns to use as features"),
+        ("--exclude", "columns to leave out"),
+        ("--categorical", "columns to read as categories"),
+    ):
+        parser.add_argument(
+            option, metavar="A,B", action="append", help=f"{what}, with commas between or repeated"
+        )
     parser.add_argument(
         "--memory", help="memory limit, such as 512MB (default: a quarter of what there is)"
     )
@@ -134,9 +149,9 @@ def _ingest(args: argparse.Namespace) -> None:
         path=args.output,
         weight=args.weight,
         positive=args.positive,
-        columns=args.columns,
-        exclude=args.exclude,
-        categorical=args.categorical,
+        columns=_names(args.columns),
+        exclude=_names(args.exclude),
+        categorical=_names(args.categorical),
         memory_limit=args.memory,
         header=args.header,
         format=args.format,
@@ -147,6 +162,11 @@ def _ingest(args: argparse.Namespace) -> None:
     )
     if not args.quiet:
         print(_summary(dataset))
+
+
+def _names(given: list[str] | None) -> list[str] | None:
+    """Names of an option that may be repeated and may hold several."""
+    return None if given is None else [name for part in given for name in part.split(",")]
 
 
 def _add_inspect(commands: Any) -> None:
@@ -207,6 +227,7 @@ def _summary(dataset: Dataset) -> str:
 
 def _show(dataset: Dataset, *, every: bool = False) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     print(_summary(dataset))
@@ -216,7 +237,9 @@ def _show(dataset: Dataset, *, every: bool = False) -> None:
     table.add_column("bins", justify="right")
     table.add_column("from ... to")
     for feature in shown:
-        table.add_row(feature.name, feature.kind, str(feature.n_values), feature.span())
+        table.add_row(
+            escape(feature.name), feature.kind, str(feature.n_values), escape(feature.span())
+        )
     Console().print(table)
     if len(shown) < len(features):
         print(f"... and {len(features) - len(shown)} more (--all)")

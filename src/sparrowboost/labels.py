@@ -7,12 +7,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sparrowboost.errors import DataError
 from sparrowboost.sources import numbers
 
 Value = bool | int | float | str
+
+
+class RowError(Exception):
+    """A row of a block is wrong; whoever knows where the block lies makes a DataError of it."""
+
+    def __init__(self, row: int, what: str) -> None:
+        super().__init__(what)
+        self.row = row
 
 
 class LabelCoder:
@@ -25,7 +32,7 @@ class LabelCoder:
     Examples
     --------
     >>> coder = LabelCoder("y")
-    >>> coder.encode(pa.array(["yes", "no", "yes"]), 0)
+    >>> coder.encode(pa.array(["yes", "no", "yes"]))
     array([0, 1, 0], dtype=uint8)
     >>> coder.order().tolist(), coder.classes
     ([1, 0], ('no', 'yes'))
@@ -38,22 +45,26 @@ class LabelCoder:
         self._others: set[Value] = set()  # with positive=: some values that are not it
         self.classes: tuple[Value | None, Value] | None = None
 
-    def encode(self, array: pa.Array, first_row: int) -> npt.NDArray[np.uint8]:
-        """Codes of a block of labels that begins at row `first_row` of the source."""
-        if pa.types.is_floating(array.type):
-            array = pc.if_else(pc.is_nan(array), None, array)
-        if array.null_count:
-            row = first_row + int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
-            raise DataError(
-                f"label {self._name!r} is missing in row {row + 1:,} (the first row is 1); "
-                "remove the rows without a label."
-            )
+    def encode(self, array: pa.Array) -> npt.NDArray[np.uint8]:
+        """Codes of a block of labels; a RowError for one that is missing."""
         coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
         values = [_plain(value) for value in coded.dictionary.to_pylist()]
+        if coded.null_count or None in values:
+            places = coded.indices.cast(pa.int64()).fill_null(len(values)).to_numpy()
+            missing = np.array([*(value is None for value in values), True])[places]
+            if missing.any():
+                raise RowError(
+                    int(np.argmax(missing)),
+                    f"label {self._name!r} is missing; remove the rows without a label.",
+                )
         places = coded.indices.to_numpy()
         used = np.bincount(places, minlength=len(values)) > 0
         codes = np.array(
-            [self._code(v) if u else 0 for v, u in zip(values, used, strict=True)], np.uint8
+            [
+                self._code(value) if use and value is not None else 0
+                for value, use in zip(values, used, strict=True)
+            ],
+            np.uint8,
         )
         return codes[places]
 
@@ -101,15 +112,17 @@ class LabelCoder:
         return np.array([value == positive for value in self._values], np.uint8)
 
 
-def _plain(value: Any) -> Value:
-    """A value that JSON can hold; a whole float is the same label as the integer."""
+def _plain(value: Any) -> Value | None:
+    """A value that JSON can hold, None if missing; a whole float is the same as the integer."""
+    if value is None or value != value:
+        return None
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, bool | int | float | str) else str(value)
 
 
-def weights(name: str, array: pa.Array, first_row: int) -> npt.NDArray[np.float32]:
-    """A block of sample weights; a DataError names the row of one that cannot be a weight."""
+def weights(name: str, array: pa.Array) -> npt.NDArray[np.float32]:
+    """A block of sample weights; a RowError for one that cannot be a weight."""
     values, mask = numbers(name, array)
     w = values.astype(np.float32)
     if mask is not None:
@@ -117,8 +130,5 @@ def weights(name: str, array: pa.Array, first_row: int) -> npt.NDArray[np.float3
     bad = ~((w >= 0) & (w < np.inf))
     if bad.any():
         i = int(np.argmax(bad))
-        raise DataError(
-            f"weight {name!r} is {w[i]} in row {first_row + i + 1:,} (the first row is 1); "
-            "weights must be finite and not negative."
-        )
+        raise RowError(i, f"weight {name!r} is {w[i]}; weights must be finite and not negative.")
     return w

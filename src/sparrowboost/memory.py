@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import resource
@@ -38,8 +39,8 @@ def parse_size(size: int | float | str) -> int:
                 "such as '512MB', '2GiB' or '1.5G'."
             )
         size = float(match[1]) * UNITS[match[2].upper()]
-    if isinstance(size, bool) or not size > 0:
-        raise MemoryLimitError(f"memory size must be positive, got {size!r}.")
+    if isinstance(size, bool) or not 0 < size < float("inf"):
+        raise MemoryLimitError(f"memory size must be positive and finite, got {size!r}.")
     return int(size)
 
 
@@ -119,6 +120,9 @@ def release() -> None:
     import pyarrow
 
     pyarrow.default_memory_pool().release_unused()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of the GNU C library only
+    if trim is not None:
+        trim(0)
 
 
 def rss() -> int:

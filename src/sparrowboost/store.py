@@ -1,10 +1,11 @@
 """The store: a shuffled, binned data set on disk, and the only code that knows its files.
 
     store/
-      rows.bin        blocks end to end, each: weights (n,) float32 if any
+      rows-<id>.bin   blocks end to end, each: weights (n,) float32 if any
                                                bins    (n, d) uint8
                                                labels  (n,) uint8
-      manifest.json   what the blocks hold, with a checksum of each; written last, in one step
+      manifest.json   what the blocks hold, with a checksum of each, and in which file they are;
+                      written last, in one step: until then an older store stays as it was
       ingest.lock     only while an ingest is writing here
 
 Rows lie in uniformly random order, so any run of blocks is a random sample of the data.
@@ -15,6 +16,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
+import secrets
 import shutil
 import tempfile
 import weakref
@@ -36,7 +39,8 @@ from sparrowboost.threads import ordered_map
 
 FORMAT = "sparrow-store"
 VERSION = 1
-MANIFEST, ROWS, LOCK, SCRATCH = "manifest.json", "rows.bin", "ingest.lock", "scratch"
+MANIFEST, LOCK, SCRATCH = "manifest.json", "ingest.lock", "scratch"
+ROWS = re.compile(r"rows-[0-9a-f]{8}\.bin")
 BLOCK_BYTES = 2 << 20  # one sequential read, and a few blocks fit in the smallest memory limit
 WEIGHT_BYTES = 4
 
@@ -110,7 +114,7 @@ class Dataset:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, verify: bool = False) -> None:
-        self.path = Path(path)
+        self.path = Path(path).expanduser().absolute()
         manifest = _read_manifest(self.path)
         self._manifest = manifest
         self.n_rows: int = manifest["rows"]
@@ -119,6 +123,7 @@ class Dataset:
         self.classes: tuple[Any, Any] = tuple(manifest["classes"])
         self.label_name: str = manifest["label"]
         self.binning = Binning.from_json(manifest["features"])
+        self._rows = self.path / manifest["file"]
         self._layout = Layout(len(self.binning.features), self.weighted)
         self._block_rows: list[int] = manifest["blocks"]["rows"]
         self._block_crc: list[int] = manifest["blocks"]["crc32"]
@@ -129,7 +134,7 @@ class Dataset:
             self.verify()
 
     def _check_size(self) -> None:
-        rows = self.path / ROWS
+        rows = self._rows
         try:
             size = rows.stat().st_size
         except OSError as error:
@@ -165,9 +170,11 @@ class Dataset:
 
     def read_block(self, index: int) -> Block:
         """One block of rows; a StoreError if its bytes are not those that were written."""
+        if not 0 <= index < self.n_blocks:
+            raise IndexError(f"block {index} of a store that has {self.n_blocks}")
         size = int(self._offsets[index + 1] - self._offsets[index])
         data = np.empty(size, np.uint8)
-        rows = self.path / ROWS
+        rows = self._rows
         try:
             file = os.open(rows, os.O_RDONLY)
         except OSError as error:
@@ -241,7 +248,7 @@ def _manifest_crc(manifest: dict[str, Any]) -> int:
 
 
 class StoreWriter:
-    """Writes a store: a context that leaves a finished store or nothing.
+    """Writes a store: a context that leaves a finished store, or what was there before.
 
     Parameters
     ----------
@@ -252,60 +259,93 @@ class StoreWriter:
     def __init__(self, path: str | os.PathLike[str] | None, *, overwrite: bool = False) -> None:
         self._temporary = path is None
         self.path = Path(tempfile.mkdtemp(prefix="sparrow-") if path is None else path)
-        self._made = not self.path.exists()
+        self.path = self.path.expanduser().absolute()
+        self._rows = self.path / f"rows-{secrets.token_hex(4)}.bin"
+        self.scratch = self.path / SCRATCH
         self._shuffle: Shuffle | None = None
         self._finished = False
-        self._clear_the_way(overwrite)
-        self.scratch = self.path / SCRATCH
+        self._made = [self.path] if self._temporary else []
+        try:
+            self._take_folder(overwrite)
+        except StoreError:
+            raise
+        except OSError as error:
+            self._remove_folders()
+            raise StoreError(f"{self.path}: cannot be written ({error.strerror}).") from None
+
+    def _take_folder(self, overwrite: bool) -> None:
+        self._check_the_way(overwrite)
+        # Folders to remove again, innermost first, if nothing comes of it.
+        self._made += [p for p in (self.path, *self.path.parents) if not p.exists()]
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise StoreError(f"{self.path}: another ingest is writing a store here now.") from None
+        self._remove_leftovers()
         self.scratch.mkdir()
 
-    def _clear_the_way(self, overwrite: bool) -> None:
-        """Take the folder's lock; stop at what is not ours to remove."""
+    def _check_the_way(self, overwrite: bool) -> None:
+        """Stop at what is not ours to replace."""
         path = self.path
         if path.exists() and not path.is_dir():
             raise StoreError(f"{path}: is a file; a store is a folder, choose another path.")
-        names = set(os.listdir(path)) if path.is_dir() else set()
+        names = self._names()
         if MANIFEST in names and not overwrite:
             raise StoreError(
                 f"{path}: a store is there already; open it with Dataset({str(path)!r}), choose "
                 "another path, or pass overwrite=True (--overwrite)."
             )
-        foreign = names - {MANIFEST, ROWS, LOCK, SCRATCH, MANIFEST + ".tmp"}
-        if foreign or (names and not names & {MANIFEST, LOCK}):
+        ours = {MANIFEST, LOCK, SCRATCH, MANIFEST + ".tmp"}
+        foreign = sorted(n for n in names if n not in ours and not ROWS.fullmatch(n))
+        if foreign:
             raise StoreError(
-                f"{path}: the folder has other files in it ({sorted(names)[0]}, ...); "
+                f"{path}: the folder has other files in it ({foreign[0]!r}); "
                 "choose a path that does not exist yet."
             )
-        path.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+
+    def _names(self) -> list[str]:
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._lock)
-            self._finished = True  # not ours to remove
-            raise StoreError(f"{path}: another ingest is writing a store here now.") from None
-        # The manifest first: without it nobody takes what is left for a store.
-        for name in (MANIFEST, MANIFEST + ".tmp", ROWS):
-            (path / name).unlink(missing_ok=True)
-        shutil.rmtree(path / SCRATCH, ignore_errors=True)
+            return os.listdir(self.path)
+        except OSError:  # not there, or not to be read: making it will tell
+            return []
 
     def __enter__(self) -> StoreWriter:
         return self
 
     def __exit__(self, *error: Any) -> None:
         if not self._finished:
-            self._discard()
+            if self._shuffle is not None:
+                self._shuffle.close()
+            self._remove_leftovers()
+            self._unlock()
+            self._remove_folders()
 
-    def _discard(self) -> None:
-        """Remove all that was made."""
-        if self._shuffle is not None:
-            self._shuffle.close()
-        for name in (MANIFEST + ".tmp", ROWS, LOCK):
-            (self.path / name).unlink(missing_ok=True)
+    def _remove_leftovers(self) -> None:
+        """Remove what no finished store needs: of this ingest, or of one that was killed."""
+        names = self._names()
+        in_use = set(names) - {self._rows.name} if MANIFEST in names else set()
+        try:
+            in_use = {_read_manifest(self.path)["file"]}
+        except StoreError:  # none, or of a store that is damaged or newer: replaced, not judged
+            pass
+        for name in names:
+            if name == MANIFEST + ".tmp" or (ROWS.fullmatch(name) and name not in in_use):
+                (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def _unlock(self) -> None:
+        (self.path / LOCK).unlink(missing_ok=True)
         os.close(self._lock)
-        if self._made or self._temporary:
-            self.path.rmdir()
+
+    def _remove_folders(self) -> None:
+        for folder in self._made:
+            try:
+                folder.rmdir()
+            except OSError:  # was never made, or somebody put something there
+                pass
 
     def start(
         self, binning: Binning, *, weighted: bool, n_rows: int, memory: int, seed: int
@@ -340,8 +380,8 @@ class StoreWriter:
         assert shuffle is not None
         counts = [shuffle.count(b) for b in range(shuffle.n_buckets)]
         starts = np.concatenate(([0], np.cumsum(counts))) * self.layout.row_bytes
-        rows = self.path / ROWS
-        file = os.open(rows, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        rows = self._rows
+        file = os.open(rows, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         blocks: list[tuple[int, int, int]] = []  # rows, positives, checksum
         try:
 
@@ -392,6 +432,7 @@ class StoreWriter:
             "format": FORMAT,
             "version": VERSION,
             **about,
+            "file": self._rows.name,
             "rows": sum(block[0] for block in blocks),
             "positives": sum(block[1] for block in blocks),
             "weighted": self.layout.weighted,
@@ -404,10 +445,9 @@ class StoreWriter:
             json.dump(manifest, file)
             file.flush()
             os.fsync(file.fileno())
-        shutil.rmtree(self.scratch, ignore_errors=True)
         os.replace(temporary, self.path / MANIFEST)
-        (self.path / LOCK).unlink()
-        os.close(self._lock)
+        self._remove_leftovers()
+        self._unlock()
         self._finished = True
         dataset = Dataset(self.path)
         if self._temporary:

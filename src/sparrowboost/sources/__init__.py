@@ -10,21 +10,22 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 
 from sparrowboost.errors import DataError
 from sparrowboost.sources import inmemory
-from sparrowboost.sources.base import Files, Source
+from sparrowboost.sources.base import Files, Source, reading
 from sparrowboost.sources.columns import Kind, categories, join_kinds, kind_of, numbers
 from sparrowboost.sources.csv import CsvFile
-from sparrowboost.sources.ipc import IpcFile, spill
-from sparrowboost.sources.libsvm import LibsvmFile
+from sparrowboost.sources.ipc import IpcFile, spill, spill_stream
+from sparrowboost.sources.libsvm import LibsvmFile, align
 from sparrowboost.sources.parquet import ParquetFile
 from sparrowboost.sources.text import plain
 
@@ -70,18 +71,19 @@ SUFFIXES = {
     ".libsvm.gz": "libsvm", ".svm.gz": "libsvm", ".svmlight.gz": "libsvm",
     ".npy": "npy",
 }  # fmt: skip
+HIVE_FOLDER = re.compile(r"[^=]+=[^=]*")  # as in year=2024/part.parquet
 
 
 def open_source(data: Any, options: OpenOptions) -> Source:
     """Whatever the user has, as a source of rows; a DataError says what cannot be one."""
     if isinstance(data, str | os.PathLike):
-        return _open_files(_expand(os.fspath(data)), options)
+        return _open_files([data], options)
     if (
         isinstance(data, list | tuple)
         and data
         and all(isinstance(item, str | os.PathLike) for item in data)
     ):
-        return _open_files([p for item in data for p in _expand(os.fspath(item))], options)
+        return _open_files(data, options)
     if isinstance(data, np.ndarray):
         return inmemory.from_array(data)
     if isinstance(data, pa.Table):
@@ -96,6 +98,11 @@ def _open_foreign(data: Any, options: OpenOptions) -> Source:
     module = type(data).__module__.split(".")[0]
     if module == "pandas" and hasattr(data, "iloc") and hasattr(data, "columns"):
         return inmemory.from_pandas(data)
+    if module in ("pandas", "polars") and hasattr(data, "to_frame"):
+        raise DataError(
+            f"a {module} {type(data).__name__} is one column; pass data.to_frame() if it is the "
+            "only feature, or the frame that it is from."
+        )
     if module == "polars" and hasattr(data, "to_arrow") and hasattr(data, "height"):
         return inmemory.from_polars(data)
     if module == "polars" and hasattr(data, "collect"):
@@ -108,8 +115,7 @@ def _open_foreign(data: Any, options: OpenOptions) -> Source:
     if hasattr(data, "get_fragments") and hasattr(data, "scanner"):
         return _open_dataset(data, options)
     if hasattr(data, "__arrow_c_stream__"):
-        name = type(data).__name__
-        return spill(pa.RecordBatchReader.from_stream(data), name, options.scratch)
+        return spill_stream(data, type(data).__name__, options.scratch)
     raise DataError(
         f"cannot read rows from {type(data).__module__}.{type(data).__qualname__}; pass a path, "
         "glob or list of paths (Parquet, CSV, Arrow, libsvm, .npy), a numpy array, a scipy sparse "
@@ -119,19 +125,54 @@ def _open_foreign(data: Any, options: OpenOptions) -> Source:
 
 def _open_dataset(data: Any, options: OpenOptions) -> Source:
     """A pyarrow dataset: its Parquet files directly, anything else as a stream."""
-    fragments = list(data.get_fragments())
-    if fragments and all(getattr(f, "row_groups", None) is not None for f in fragments):
-        parts = [ParquetFile(f.path, f.filesystem) for f in fragments]
-        if all(part.columns == data.schema.names for part in parts):
-            return Files(parts)
+    try:
+        fragments = list(data.get_fragments())
+    except ValueError:  # it is filtered or projected, and only the scanner knows how
+        fragments = []
+    try:
+        direct = bool(fragments) and all(_is_whole_file(f, data.schema) for f in fragments)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{type(data).__name__}: a file of it cannot be read ({error}).") from None
+    if direct:
+        return Files([ParquetFile(f.path, f.filesystem) for f in fragments])
     # The scanner reads ahead without bound unless told not to.
     scanner = data.scanner(batch_readahead=1, fragment_readahead=1)
     return spill(scanner.to_reader(), type(data).__name__, options.scratch)
 
 
-def _open_files(paths: Sequence[Path], options: OpenOptions) -> Source:
-    parts = [FORMATS[options.format or _format(path)](path, options) for path in paths]
+def _is_whole_file(fragment: Any, schema: pa.Schema) -> bool:
+    """Whether a dataset's fragment is all row groups of a Parquet file, its columns as they are."""
+    groups = getattr(fragment, "row_groups", None)
+    own = fragment.physical_schema
+    return (
+        groups is not None
+        and fragment.buffer is None
+        and [group.id for group in groups] == list(range(fragment.metadata.num_row_groups))
+        and (own.names, own.types) == (schema.names, schema.types)
+    )
+
+
+def _open_files(given: Sequence[str | os.PathLike[str]], options: OpenOptions) -> Source:
+    paths = [path for item in given for path in _expand(os.fspath(item))]
+    _check_once(paths)
+    parts = []
+    for path in paths:
+        with reading(str(path)):
+            parts.append(FORMATS[options.format or _format(path)](path, options))
+    shards = [part for part in parts if isinstance(part, LibsvmFile)]
+    if shards:
+        align(shards)
     return parts[0] if len(parts) == 1 else Files(parts)
+
+
+def _check_once(paths: Sequence[Path]) -> None:
+    """A DataError if a file is there twice, under whatever names: so would be its rows."""
+    seen: dict[str, Path] = {}
+    for path in paths:
+        first = seen.setdefault(os.path.realpath(path), path)
+        if first is not path:
+            also = f" (also as {first})" if first != path else ""
+            raise DataError(f"{path}: the file is given twice{also}; name each file once.")
 
 
 def _suffix(path: Path) -> str:
@@ -158,24 +199,60 @@ def _expand(pattern: str) -> list[Path]:
             f"{pattern}: only local files are read by path; open a remote one with "
             "pyarrow.dataset.dataset(...) and pass that."
         )
-    path = Path(pattern).expanduser()
-    if path.is_file():
-        return [path]
-    if path.is_dir():
-        found = sorted(
-            p
-            for p in path.rglob("*")
-            if p.is_file() and _suffix(p) in SUFFIXES and not _hidden(p.relative_to(path))
-        )
-        if not found:
-            raise DataError(f"{pattern}: the folder has no file of a known format.")
-        return found
-    if not glob.has_magic(pattern):
-        raise DataError(f"{pattern}: no such file.")
-    found = sorted(Path(p) for p in glob.glob(str(path), recursive=True) if Path(p).is_file())
-    if not found:
-        raise DataError(f"{pattern}: no file matches.")
+    with reading(pattern):
+        path = _at_home(pattern)
+        if path.is_file():
+            return [path]
+        if path.is_dir():
+            found = _files_below(path)
+            if not found:
+                raise DataError(f"{pattern}: the folder has no file of a known format.")
+        elif glob.has_magic(pattern):
+            found = [Path(p) for p in glob.glob(str(path), recursive=True) if Path(p).is_file()]
+            if not found:
+                raise DataError(f"{pattern}: no file matches.")
+        else:
+            raise DataError(f"{pattern}: no such file.")
+    found.sort()
+    _check_hive(pattern, set(path.parts), found)
     return found
+
+
+def _at_home(pattern: str) -> Path:
+    try:
+        return Path(pattern).expanduser()
+    except RuntimeError:
+        raise DataError(f"{pattern}: there is no such user's home folder.") from None
+
+
+def _files_below(folder: Path) -> list[Path]:
+    """Files of known formats, at any depth; a folder that cannot be read is an error."""
+
+    def fail(error: OSError) -> NoReturn:
+        raise DataError(f"{error.filename}: cannot be read ({error.strerror}).")
+
+    paths = [
+        Path(parent) / name
+        for parent, _, names in os.walk(folder, onerror=fail)
+        for name in names
+    ]  # fmt: skip
+    return [
+        p
+        for p in paths
+        if _suffix(p) in SUFFIXES and not _hidden(p.relative_to(folder)) and p.is_file()
+    ]
+
+
+def _check_hive(pattern: str, asked_for: set[str], found: Sequence[Path]) -> None:
+    """A DataError if folders called name=value hold a column that no file has."""
+    for path in found:
+        for part in path.parent.parts:
+            if HIVE_FOLDER.fullmatch(part) and part not in asked_for:
+                raise DataError(
+                    f"{path}: the folder {part!r} holds a column, which reading its files alone "
+                    f"would lose; pass pyarrow.dataset.dataset(path, partitioning='hive') instead "
+                    f"of {pattern!r}."
+                )
 
 
 def _hidden(path: Path) -> bool:

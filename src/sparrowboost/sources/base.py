@@ -6,20 +6,34 @@ places for its bins (`peek`). The head of a table is never taken for the whole o
 
 from __future__ import annotations
 
+import errno
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from sparrowboost.errors import DataError
+from sparrowboost.errors import DataError, StoreError
 from sparrowboost.sources.columns import Kind, join_kinds, kind_of
 
 # As many places as a feature has bins: even a sorted column gets a value near each quantile.
 PLACES = 256
+
+
+@dataclass(frozen=True)
+class Forget:
+    """Said while peeking: drop what came of these columns since the last `KEEP`, better follows."""
+
+    columns: tuple[str, ...]
+
+
+KEEP = Forget(())  # said between two parts of a source: what came so far stays
 
 
 class Source(Protocol):
@@ -47,11 +61,11 @@ class Source(Protocol):
 
     def peek(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[pa.RecordBatch | Forget]:
         """About `rows` rows from all over the source (all of them, if it has no more).
 
         A batch may hold some of the columns only: what is asked for is each column's
-        distribution, not whole rows.
+        distribution, not whole rows. The same state of `rng` gives the same rows.
         """
         ...
 
@@ -66,6 +80,8 @@ class Sliced:
     read: Callable[[int, int, Sequence[str]], pa.RecordBatch]  # start, stop, columns
     in_memory: bool = True
     exact_rows: bool = True
+    # What the caller calls a column, where that is not a string: its name here.
+    lookup: Mapping[Any, str] = field(default_factory=dict)
 
     @property
     def columns(self) -> list[str]:
@@ -115,20 +131,22 @@ def thin(batch: pa.RecordBatch, share: float, rng: np.random.Generator) -> pa.Re
 
 
 class Files:
-    """Several sources with the same columns, one after the other."""
+    """Several sources with the same columns, one after the other; empty ones are left out."""
 
     in_memory = False
 
     def __init__(self, parts: Sequence[Source]) -> None:
         first = parts[0]
-        self.parts = parts
         self.name = first.name if len(parts) == 1 else f"{first.name} and {len(parts) - 1} more"
         self.columns = first.columns
-        self.n_rows = sum(part.n_rows for part in parts)
-        self.exact_rows = all(part.exact_rows for part in parts)
+        names = set(first.columns)
         for part in parts[1:]:
-            if set(part.columns) != set(first.columns):
+            # Thousands of files may share one list of a million names.
+            if part.columns is not self.columns and set(part.columns) != names:
                 raise DataError(_differing_columns(first, part))
+        self.parts = [part for part in parts if part.n_rows] or [first]
+        self.n_rows = sum(part.n_rows for part in self.parts)
+        self.exact_rows = all(part.exact_rows for part in self.parts)
 
     def kind(self, column: str) -> Kind:
         kind = self.parts[0].kind(column)
@@ -145,7 +163,7 @@ class Files:
 
     def reading_bytes(self, columns: Sequence[str]) -> int:
         # Files of one table are much alike; one is looked into, there may be thousands.
-        return self.parts[0].reading_bytes(columns)
+        return max(self.parts, key=lambda part: part.n_rows).reading_bytes(columns)
 
     def blocks(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         for part in self.parts:
@@ -153,17 +171,52 @@ class Files:
 
     def peek(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
-    ) -> Iterator[pa.RecordBatch]:
-        sizes = np.array([part.n_rows for part in self.parts], dtype=np.float64)
-        chosen = np.arange(len(self.parts))
-        if len(chosen) > PLACES and rows < self.n_rows:
-            chosen = np.sort(rng.choice(chosen, PLACES, replace=False, p=sizes / sizes.sum()))
-            sizes = np.ones(len(chosen))  # the choice went by size already
-        else:
-            sizes = sizes[chosen]
-        quotas = np.ceil(rows * sizes / sizes.sum()).astype(np.int64)
-        for index, quota in zip(chosen, quotas, strict=True):
-            yield from self.parts[int(index)].peek(columns, int(quota), rng)
+    ) -> Iterator[pa.RecordBatch | Forget]:
+        quotas = self._quotas(rows, rng)
+        # A state for each part: what one of them draws does not change what is seen of the next.
+        seeds = rng.integers(2**63, size=len(quotas))
+        for part, quota, seed in zip(self.parts, quotas, seeds, strict=True):
+            if quota:
+                yield from part.peek(columns, int(quota), np.random.default_rng(seed))
+                yield KEEP
+
+    def _quotas(self, rows: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+        """How many rows to peek at in each part, so that few of many need be opened.
+
+        Random runs are laid over all rows, as if they were one file's; a part gives as many as
+        lie in it.
+        """
+        ends = np.cumsum([part.n_rows for part in self.parts], dtype=np.int64)
+        starts = np.append(0, ends[:-1])
+        quotas = np.zeros(len(ends), np.int64)
+        for low, high in random_runs(self.n_rows, rows, rng):
+            touched = slice(np.searchsorted(ends, low, "right"), np.searchsorted(starts, high))
+            quotas[touched] += np.minimum(ends[touched], high) - np.maximum(starts[touched], low)
+        return quotas
+
+
+def check_names(name: str, columns: Sequence[str]) -> None:
+    """A DataError if two columns of the source called `name` have the same name."""
+    if len(set(columns)) < len(columns):
+        twice = next(c for c, n in Counter(columns).items() if n > 1)
+        raise DataError(
+            f"{name}: column {twice!r} is there more than once; give each column a name of its own."
+        )
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Turn what the system says of a file that cannot be read into a DataError that names it."""
+    try:
+        yield
+    except StoreError:  # an OSError that says what is to be said
+        raise
+    except FileNotFoundError:
+        raise DataError(f"{name}: no such file.") from None
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # of scratch, not of the file
+            raise
+        raise DataError(f"{name}: cannot be read ({error.strerror or error}).") from None
 
 
 def _differing_columns(a: Source, b: Source) -> str:

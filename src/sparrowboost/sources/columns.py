@@ -17,7 +17,6 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import types as pt
 
 from sparrowboost.errors import DataError
@@ -123,8 +122,6 @@ def categories(name: str, array: pa.Array) -> pa.DictionaryArray:
     if pt.is_dictionary(array.type) and pt.is_string(array.type.value_type):
         return array
     if not pt.is_dictionary(array.type):
-        if pt.is_floating(array.type):
-            array = pc.if_else(pc.is_nan(array), None, array)
         array = array.dictionary_encode()
     return pa.DictionaryArray.from_arrays(array.indices, _as_strings(name, array.dictionary))
 
@@ -136,7 +133,7 @@ def _as_strings(name: str, values: pa.Array) -> pa.Array:
         type_ = values.type
     if pt.is_floating(type_):
         return pa.array(
-            [None if x is None else str(int(x)) if x.is_integer() else repr(x)
+            [None if x is None or x != x else str(int(x)) if x.is_integer() else repr(x)
              for x in values.to_pylist()],
             pa.string(),
         )  # fmt: skip

@@ -8,20 +8,37 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from sparrowboost.errors import DataError
-from sparrowboost.sources.base import Sliced
+from sparrowboost.sources.base import Sliced, check_names, reading
+
+# numpy's units of time that Arrow has not, by the nearest that it has; months are of mean length.
+ARROW_UNITS = {
+    "Y": "s",
+    "M": "s",
+    "W": "s",
+    "D": "s",
+    "h": "s",
+    "m": "s",
+    "ps": "ns",
+    "fs": "ns",
+    "as": "ns",
+}
 
 
 def from_npy(path: Path, name: str) -> Sliced:
     """A .npy file, read through a memory map."""
-    if not path.is_file():
-        raise DataError(f"{name}: no such file.")
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+        with reading(name):
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except DataError:  # a ValueError that says what is to be said
+        raise
+    except (ValueError, EOFError) as error:
         raise DataError(f"{name}: not a readable .npy file of numbers ({error}).") from None
+    if not isinstance(array, np.ndarray):
+        raise DataError(f"{name}: holds several arrays (.npz); save one of them with numpy.save.")
     return from_array(array, name)
 
 
@@ -30,10 +47,13 @@ def from_array(array: np.ndarray, name: str = "array") -> Sliced:
     if array.dtype.names:
         return _from_records(array, name)
     if array.ndim != 2:
-        raise DataError(f"{name}: has shape {array.shape}; a table has rows and columns (n, d).")
+        raise DataError(
+            f"{name}: has shape {array.shape}; a table has rows and columns (n, d)"
+            + (": pass array.reshape(-1, 1) for one column." if array.ndim == 1 else ".")
+        )
     names = [f"f{j}" for j in range(array.shape[1])]
     if array.dtype == object:
-        return from_table(pa.table([array[:, j].tolist() for j in range(len(names))], names), name)
+        return _from_objects(array, names, name)
     type_ = _arrow_type(array.dtype, name)
     place = {column: j for j, column in enumerate(names)}
 
@@ -42,28 +62,47 @@ def from_array(array: np.ndarray, name: str = "array") -> Sliced:
         rows = array[start:stop]
         if wanted != list(range(len(names))):
             rows = rows[:, wanted]
-        block = np.ascontiguousarray(rows.T)
+        values = np.ascontiguousarray(np.ma.getdata(rows).T)
+        masks = _mask(rows, values.shape)
         _let_go(array)
-        return _batch(list(block), columns, type_)
+        return _batch([_column(*pair, type_) for pair in zip(values, masks, strict=True)], columns)
 
     schema = pa.schema([(c, type_) for c in names])
-    return Sliced(name, schema, len(array), read, in_memory=not isinstance(array, np.memmap))
+    return Sliced(name, schema, len(array), read, in_memory=not _is_mapped(array))
+
+
+def _from_objects(array: np.ndarray, names: Sequence[str], name: str) -> Sliced:
+    """An array of Python objects, each column of one type; None and masked ones are missing."""
+    arrays = []
+    for j, column in enumerate(names):
+        try:
+            arrays.append(pa.array(array[:, j].tolist()))
+        except (pa.ArrowException, OverflowError) as error:
+            raise DataError(
+                f"{name}: column {column!r} mixes types ({error}); make each column one type, "
+                "or pass a frame."
+            ) from None
+    return from_table(pa.table(arrays, list(names)), name)
 
 
 def _from_records(array: np.ndarray, name: str) -> Sliced:
+    if array.ndim != 1:
+        raise DataError(f"{name}: has shape {array.shape}; records make a table if they are (n,).")
     names = list(array.dtype.names or ())
-    types = {c: _arrow_type(array.dtype[c], name) for c in names}
+    types = {c: _arrow_type(array.dtype[c], f"{name}, field {c!r}") for c in names}
 
     def read(start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
-        arrays = [np.ascontiguousarray(array[c][start:stop]) for c in columns]
+        arrays = []
+        for c in columns:
+            field = array[c][start:stop]
+            values = np.ascontiguousarray(np.ma.getdata(field))
+            mask = np.ma.getmaskarray(field) if np.ma.isMaskedArray(field) else None
+            arrays.append(_column(values, mask, types[c]))
         _let_go(array)
-        return pa.RecordBatch.from_arrays(
-            [pa.array(_native(a), types[c]) for c, a in zip(columns, arrays, strict=True)],
-            list(columns),
-        )
+        return _batch(arrays, columns)
 
-    in_memory = not isinstance(array, np.memmap)
-    return Sliced(name, pa.schema(list(types.items())), len(array), read, in_memory=in_memory)
+    schema = pa.schema(list(types.items()))
+    return Sliced(name, schema, len(array), read, in_memory=not _is_mapped(array))
 
 
 def from_sparse(matrix: Any, name: str = "sparse matrix") -> Sliced:
@@ -75,13 +114,14 @@ def from_sparse(matrix: Any, name: str = "sparse matrix") -> Sliced:
 
     def read(start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
         rows = matrix[start:stop][:, [place[c] for c in columns]]
-        return _batch(list(rows.toarray(order="F").T), columns, type_)
+        return _batch([_column(a, None, type_) for a in rows.toarray(order="F").T], columns)
 
     return Sliced(name, pa.schema([(c, type_) for c in names]), matrix.shape[0], read)
 
 
 def from_table(table: pa.Table, name: str = "table") -> Sliced:
     """An Arrow table."""
+    check_names(name, table.schema.names)
 
     def read(start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
         return one_batch(table.select(list(columns)).slice(start, stop - start))
@@ -91,10 +131,14 @@ def from_table(table: pa.Table, name: str = "table") -> Sliced:
 
 def from_pandas(frame: Any, name: str = "frame") -> Sliced:
     """A pandas frame, turned into Arrow slice by slice."""
-    try:
-        schema = pa.Schema.from_pandas(frame, preserve_index=False)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        raise DataError(f"{name}: a column mixes types ({error}); make each column one.") from None
+    check_names(name, [str(c) for c in frame.columns])
+    sparse = [c for c, dtype in frame.dtypes.items() if type(dtype).__name__ == "SparseDtype"]
+    if sparse:
+        raise DataError(
+            f"{name}: column {sparse[0]!r} is sparse; pass frame.sparse.to_dense(), or "
+            "frame.sparse.to_coo() if all columns are."
+        )
+    schema = _pandas_schema(frame, name)
     place = {column: j for j, column in enumerate(schema.names)}
 
     def read(start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
@@ -109,7 +153,22 @@ def from_pandas(frame: Any, name: str = "frame") -> Sliced:
             list(columns),
         )
 
-    return Sliced(name, schema, len(frame), read)
+    names = zip(frame.columns, schema.names, strict=True)
+    lookup = {label: column for label, column in names if not isinstance(label, str)}
+    return Sliced(name, schema, len(frame), read, lookup=lookup)
+
+
+def _pandas_schema(frame: Any, name: str) -> pa.Schema:
+    try:
+        return pa.Schema.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        if frame.shape[1] > 1:  # whose fault it is, each column alone tells
+            for j in range(frame.shape[1]):
+                _pandas_schema(frame.iloc[:, [j]], name)
+        raise DataError(
+            f"{name}: column {frame.columns[0]!r} is of no type that can be read, or of several "
+            f"({error}); make each column one type."
+        ) from None
 
 
 def from_polars(frame: Any, name: str = "frame") -> Sliced:
@@ -129,28 +188,50 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], table.schema)
 
 
-def _arrow_type(dtype: np.dtype, name: str) -> pa.DataType:
+def _arrow_dtype(dtype: np.dtype) -> np.dtype:
+    """The nearest type that Arrow can hold too: of native byte order, and of a unit it knows."""
     if dtype.kind == "f" and dtype.itemsize > 8:
-        return pa.float64()
+        return np.dtype(np.float64)
+    if dtype.kind in "mM":
+        unit, _ = np.datetime_data(dtype)  # such as "s", 10 for periods of ten seconds
+        return np.dtype(f"{dtype.kind}8[{ARROW_UNITS.get(unit, unit)}]")
+    return dtype.newbyteorder("=")
+
+
+def _arrow_type(dtype: np.dtype, name: str) -> pa.DataType:
     try:
-        return pa.from_numpy_dtype(dtype.newbyteorder("="))
+        return pa.from_numpy_dtype(_arrow_dtype(dtype))
     except (pa.ArrowNotImplementedError, TypeError):
-        raise DataError(f"{name}: numpy type {dtype} is neither a number nor a string.") from None
+        raise DataError(
+            f"{name}: numpy type {dtype} is neither a number, a date nor a string."
+        ) from None
 
 
-def _native(array: np.ndarray) -> np.ndarray:
-    """In the machine's byte order, and no wider than Arrow's floats."""
-    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
-        return array.astype(np.float64)
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+def _column(values: np.ndarray, mask: npt.NDArray[np.bool_] | None, type_: pa.DataType) -> pa.Array:
+    return pa.array(values.astype(_arrow_dtype(values.dtype), copy=False), type_, mask=mask)
 
 
-def _batch(arrays: list[np.ndarray], columns: Sequence[str], type_: pa.DataType) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array(_native(a), type_) for a in arrays], list(columns))
+def _mask(rows: np.ndarray, shape: tuple[int, ...]) -> Sequence[npt.NDArray[np.bool_] | None]:
+    """Of each column of `rows` its mask, None where the array has none; `shape` is (d, n)."""
+    if not np.ma.isMaskedArray(rows):
+        return [None] * shape[0]
+    return list(np.ascontiguousarray(np.ma.getmaskarray(rows).T))
+
+
+def _batch(arrays: list[pa.Array], columns: Sequence[str]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(arrays, list(columns))
+
+
+def _is_mapped(array: np.ndarray) -> bool:
+    """Whether this is a map of a file that nobody writes to, so that its pages may come and go.
+
+    What is written to a private map ("c") is nowhere but in its pages.
+    """
+    return isinstance(array, np.memmap) and array.mode == "r"
 
 
 def _let_go(array: np.ndarray) -> None:
     """Let go of the pages of a memory map: while they stay they count as this process's memory."""
-    pages = getattr(array, "_mmap", None)
-    if pages is not None and hasattr(pages, "madvise"):
+    pages: Any = getattr(array, "_mmap", None)
+    if _is_mapped(array) and hasattr(pages, "madvise"):
         pages.madvise(mmap.MADV_DONTNEED)

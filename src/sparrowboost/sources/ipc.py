@@ -5,18 +5,22 @@ from __future__ import annotations
 import bisect
 import itertools
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from sparrowboost.disk import guard_disk
 from sparrowboost.errors import DataError
-from sparrowboost.sources.base import random_runs
+from sparrowboost.memory import release
+from sparrowboost.sources.base import check_names, random_runs, reading
 from sparrowboost.sources.columns import Kind, kind_of
 
-SPILL_ROWS = 1 << 16
-ROW_VALUE_BYTES = 8  # of a value, at most
+SPILL_BYTES = 4 << 20  # of a record batch of the spill file, before dictionaries are decoded
+VALUE_BYTES = 8  # of most columns
+PEEK_ROWS = 16_384
 
 
 class IpcFile:
@@ -28,82 +32,145 @@ class IpcFile:
 
     exact_rows = True
     in_memory = False
+    _packed = True  # until it is known not to be
 
     def __init__(self, path: Path, name: str) -> None:
         self.name = name
-        if not path.is_file():
-            raise DataError(f"{name}: no such file.")
-        if path.stat().st_size == 0:
-            raise DataError(f"{name}: the file is empty.")
-        with open(path, "rb") as file:
+        with reading(name), open(path, "rb") as file:
+            if path.stat().st_size == 0:
+                raise DataError(f"{name}: the file is empty.")
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         try:
-            self._file = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(self._map)))
-            counts = [self._batch(i).num_rows for i in range(self._file.num_record_batches)]
+            self._packed = self._is_packed()
+            self._schema = self._reader([]).schema
+            # One column is enough to count rows by: in a packed file, each is unpacked to be read.
+            reader = self._reader([0])
+            counts = [reader.get_batch(i).num_rows for i in range(reader.num_record_batches)]
         except (pa.ArrowInvalid, OSError) as error:
-            raise DataError(
-                f"{name}: not a readable Arrow IPC file ({error}); it may be cut short, damaged, "
-                "or in the stream format (pass pyarrow.ipc.open_stream(...) instead)."
-            ) from None
+            raise DataError(_unreadable(name, error)) from None
         self._ends = list(itertools.accumulate(counts))
-        self._schema = self._file.schema
         self.columns = list(self._schema.names)
+        check_names(name, self.columns)
         self.n_rows = sum(counts)
+
+    def _reader(self, fields: Sequence[int]) -> pa.RecordBatchFileReader:
+        """A reader that unpacks some columns; of a file that is not packed, it maps them all.
+
+        Arrow copies a record batch of which it is to read some columns only.
+        """
+        options = pa.ipc.IpcReadOptions(included_fields=list(fields) if self._packed else [])
+        return pa.ipc.open_file(pa.BufferReader(pa.py_buffer(self._map)), options=options)
+
+    def _is_packed(self) -> bool:
+        """Whether values are compressed: then they lie in memory of their own once they are read.
+
+        Else they are slices of the record batch that was read.
+        """
+        reader = self._reader([0])
+        if not reader.num_record_batches:
+            return False
+        buffers = [b for b in reader.get_batch(0).column(0).buffers() if b is not None and b.size]
+        return bool(buffers) and buffers[-1].parent is None
 
     def kind(self, column: str) -> Kind:
         return kind_of(column, self._schema.field(column).type)
 
-    def _batch(self, index: int) -> pa.RecordBatch:
-        batch = self._file.get_batch(index)
-        self._forget()
-        return batch
-
-    def _forget(self) -> None:
-        if hasattr(self._map, "madvise"):  # not on Windows
-            self._map.madvise(mmap.MADV_DONTNEED)
-
     def reading_bytes(self, columns: Sequence[str]) -> int:
-        # A batch that is packed is unpacked as a whole; if it is not, its pages come and go.
-        return max((b - a for a, b in itertools.pairwise([0, *self._ends])), default=0) * (
-            ROW_VALUE_BYTES * len(columns)
-        )
+        if not self._packed:  # pages come and go
+            return 0
+        rows = max((b - a for a, b in itertools.pairwise([0, *self._ends])), default=0)
+        return rows * VALUE_BYTES * len(columns)
 
     def blocks(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        yield from self._run(0, self.n_rows, columns, rows)
+        return self._runs([(0, self.n_rows)], columns, rows)
 
     def peek(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
     ) -> Iterator[pa.RecordBatch]:
-        for start, stop in random_runs(self.n_rows, rows, rng):
-            yield from self._run(start, stop, columns, stop - start)
+        return self._runs(random_runs(self.n_rows, rows, rng), columns, PEEK_ROWS)
 
-    def _run(
-        self, start: int, stop: int, columns: Sequence[str], rows: int
+    def _runs(
+        self, runs: Iterable[tuple[int, int]], columns: Sequence[str], rows: int
     ) -> Iterator[pa.RecordBatch]:
-        """Rows [start, stop), cut where record batches end and after `rows` rows."""
-        index = bisect.bisect_right(self._ends, start)
-        while start < stop:
-            first = self._ends[index - 1] if index else 0
-            last = min(stop, self._ends[index])
-            batch = self._batch(index).select(list(columns))
-            while start < last:
-                n = min(rows, last - start)
+        """Ascending runs of rows, cut where record batches end and after `rows` rows."""
+        reader = self._reader(sorted(self.columns.index(c) for c in columns))
+        held = -1
+        batch: pa.RecordBatch = None
+        for start, stop in runs:
+            while start < stop:
+                index = bisect.bisect_right(self._ends, start)
+                if index != held:
+                    batch = None  # gone before the next one comes
+                    batch = self._batch(reader, index).select(list(columns))
+                    held = index
+                first = self._ends[index - 1] if index else 0
+                n = min(rows, stop - start, self._ends[index] - start)
                 yield batch.slice(start - first, n)
-                self._forget()
                 start += n
-            index += 1
+                if hasattr(self._map, "madvise"):  # not on Windows
+                    self._map.madvise(mmap.MADV_DONTNEED)
+
+    def _batch(self, reader: pa.RecordBatchFileReader, index: int) -> pa.RecordBatch:
+        try:
+            return reader.get_batch(index)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(_unreadable(self.name, error)) from None
+
+
+def _unreadable(name: str, error: Exception) -> str:
+    return (
+        f"{name}: not a readable Arrow IPC file ({error}); it may be cut short, damaged, or in the "
+        "stream format (pass pyarrow.ipc.open_stream(...) instead)."
+    )
+
+
+def spill_stream(data: Any, name: str, scratch: Path) -> IpcFile:
+    """The rows of any object with ``__arrow_c_stream__``, kept in scratch."""
+    if isinstance(data, pa.RecordBatchReader):  # as it is: its producer's errors keep their type
+        return spill(data, name, scratch)
+    try:
+        reader = pa.RecordBatchReader.from_stream(data)
+    except pa.ArrowInvalid as error:
+        raise DataError(
+            f"{name}: not a stream of rows ({error}); pass a table, or a stream of record batches."
+        ) from None
+    return spill(reader, name, scratch)
 
 
 def spill(reader: pa.RecordBatchReader, name: str, scratch: Path) -> IpcFile:
     """A stream written to scratch, so that it can be peeked at and then read."""
+    check_names(name, reader.schema.names)
     plain = pa.schema([(f.name, _without_dictionary(f.type)) for f in reader.schema])
     path = scratch / "stream.arrow"
-    with pa.ipc.new_file(path, plain) as writer:
-        for batch in reader:
-            for start in range(0, batch.num_rows, SPILL_ROWS):
-                # An IPC file has one dictionary a column, a stream may change it: decode.
-                writer.write_batch(batch.slice(start, SPILL_ROWS).cast(plain))
+    # How long a stream is nobody knows; what is needed is room for one more piece.
+    with guard_disk(path, SPILL_BYTES), pa.ipc.new_file(path, plain) as writer:
+        for batch in _pieces(reader, plain, name):
+            writer.write_batch(batch)
+    del reader
+    release()  # the stream's batches are gone, and memory is divided next
     return IpcFile(path, name)
+
+
+def _pieces(reader: pa.RecordBatchReader, plain: pa.Schema, name: str) -> Iterator[pa.RecordBatch]:
+    """The stream's rows, a few at a time; what Arrow says against them is a DataError."""
+    try:
+        for batch in reader:
+            rows = max(1, batch.num_rows * SPILL_BYTES // max(batch.nbytes, 1))
+            for start in range(0, batch.num_rows, rows):
+                # An IPC file has one dictionary a column, a stream may change it: decode.
+                yield batch.slice(start, rows).cast(plain)
+    except pa.ArrowException as error:
+        raise DataError(_broken(name, error)) from error
+    except OSError as error:
+        # So does a stream through the C interface report what went wrong on its other side.
+        if type(error) is OSError and error.errno is None:
+            raise DataError(_broken(name, error)) from error
+        raise
+
+
+def _broken(name: str, error: Exception) -> str:
+    why = str(error).split(". Detail: Python exception", maxsplit=1)[0]
+    return f"{name}: the stream broke off before its end ({why}); look to what produces it."
 
 
 def _without_dictionary(type_: pa.DataType) -> pa.DataType:

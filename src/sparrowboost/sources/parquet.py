@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-import math
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparrowboost.errors import DataError
-from sparrowboost.sources.base import PLACES, thin
-from sparrowboost.sources.columns import Kind, is_text, kind_of, numbers
+from sparrowboost.sources.base import PLACES, Forget, check_names, thin
+from sparrowboost.sources.columns import Kind, categories, is_text, kind_of, numbers
 
 # A column reader streams through a buffer of this size instead of taking in whole column chunks.
 BUFFER_BYTES = 1 << 16
 PAGE_BYTES = 1 << 20  # of a page before packing, where the writer kept to the usual
+# Strings that a writer kept as places in a dictionary take less than this. Others are read one by
+# one: to make a dictionary of them, the reader would hold all those of a row group.
+CODED_BYTES = 4
 # A row group can only be read from its start. With fewer groups than this the file has no
 # "random places": its rows are all decoded, and some kept.
 MIN_GROUPS = 8
 # Rows decoded for each one that is kept, where a row group's head is peeked at: neighbours tell
 # less than rows apart.
 DECODED = 2
+PEEK_ROWS, PEEK_BYTES = 16_384, 2 << 20  # decoded at a time, at most
 # A column wanders along the file if, of the variance of "above its quartile", more than WANDERING
 # lies between stretches of the rows peeked at. Rows in random order give about 1 / STRETCH.
 WANDERING = 0.05
-PEEK_ROWS = 16_384  # decoded at a time
 STRETCH = 500  # rows
+TESTED_ROWS = 40 * STRETCH  # of each of the two samples that are tested
 QUARTILES = (0.25, 0.5, 0.75)
 
 
@@ -46,6 +51,7 @@ class ParquetFile:
             self._group_rows = [meta.row_group(g).num_rows for g in range(meta.num_row_groups)]
             self.n_rows = meta.num_rows
         self.columns = list(self._schema.names)
+        check_names(self.name, self.columns)
 
     def _open(self, read_dictionary: Sequence[str] = ()) -> pq.ParquetFile:
         try:
@@ -65,20 +71,50 @@ class ParquetFile:
     def kind(self, column: str) -> Kind:
         return kind_of(column, self._schema.field(column).type)
 
+    def _chunks(self, columns: Sequence[str]) -> list[tuple[str, Any]]:
+        """The first row group's chunk of each column, with its name."""
+        wanted = set(columns)
+        with self._open() as file:
+            group = file.metadata.row_group(0)
+            chunks = [group.column(i) for i in range(group.num_columns)]
+        named = [(chunk.path_in_schema, chunk) for chunk in chunks]
+        return [(name, chunk) for name, chunk in named if name in wanted]
+
+    def _coded(self, columns: Sequence[str]) -> list[str]:
+        """Of these columns, the strings that were written as places in a dictionary."""
+        texts = [c for c in columns if is_text(self._schema.field(c).type)]
+        if not texts or not self._group_rows:
+            return []
+        return [
+            name
+            for name, chunk in self._chunks(texts)
+            if chunk.total_uncompressed_size <= PAGE_BYTES + CODED_BYTES * chunk.num_values
+        ]
+
+    def reading_bytes(self, columns: Sequence[str]) -> int:
+        """Each column's reader holds a page twice, packed and unpacked, and its buffer."""
+        if not self._group_rows:
+            return 0
+        return sum(
+            2 * min(chunk.total_uncompressed_size, PAGE_BYTES) + BUFFER_BYTES
+            for _, chunk in self._chunks(columns)
+        )
+
     def _read(
         self, columns: Sequence[str], rows: int, heads: Mapping[int, int] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """All rows, or of some row groups (`heads`: group to number) the first ones."""
-        texts = [c for c in columns if is_text(self._schema.field(c).type)]
-        with self._open(read_dictionary=texts) as file:
+        names = list(columns)
+        with self._open(read_dictionary=self._coded(names)) as file:
             try:
                 if heads is None:
-                    yield from file.iter_batches(rows, columns=list(columns), use_threads=False)
+                    yield from file.iter_batches(rows, columns=names, use_threads=False)
                     return
                 for group, left in heads.items():
-                    for batch in file.iter_batches(
-                        min(rows, left), [group], list(columns), use_threads=False
-                    ):
+                    batches = file.iter_batches(
+                        min(rows, left), [group], names, use_threads=False
+                    )  # fmt: skip
+                    for batch in batches:
                         yield batch.slice(0, left)
                         left -= batch.num_rows
                         if left <= 0:
@@ -86,74 +122,100 @@ class ParquetFile:
             except (pa.ArrowInvalid, OSError) as error:
                 raise DataError(_unreadable(self.name, error)) from None
 
-    def reading_bytes(self, columns: Sequence[str]) -> int:
-        """Each column's reader holds a page twice, packed and unpacked, and its buffer."""
-        if not self._group_rows:
-            return 0
-        with self._open() as file:
-            group = file.metadata.row_group(0)
-            chunks = [group.column(i) for i in range(group.num_columns)]
-        wanted = set(columns)
-        return sum(
-            2 * min(chunk.total_uncompressed_size, PAGE_BYTES) + BUFFER_BYTES
-            for chunk in chunks
-            if chunk.path_in_schema.split(".")[0] in wanted
-        )
-
     def blocks(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         return self._read(columns, rows)
 
     def peek(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[pa.RecordBatch | Forget]:
+        """Heads of random row groups, and one group whole; columns that wander, from all rows."""
         if len(self._group_rows) < MIN_GROUPS or rows >= self.n_rows:
             yield from self._thinned(columns, rows, rng)
             return
-        batches = list(self._group_heads(columns, rows, rng))
-        wandering = [c for c in columns if self._wanders(c, batches)]
-        steady = [c for c in columns if c not in wandering]
-        yield from (batch.select(steady) for batch in batches)
-        del batches
+        heads, whole = _Test(), _Test()
+        for batch in self._group_heads(columns, rows, rng):
+            heads.add(batch, rows)
+            yield batch
+        # What every head hides, such as an order within row groups, a whole group shows.
+        group = int(rng.choice(np.flatnonzero(self._group_rows)))
+        n = self._group_rows[group]
+        for batch in self._read(columns, self._peek_rows(columns), {group: n}):
+            whole.add(batch, n)
+        wandering = [c for c in columns if heads.wanders(c) or whole.wanders(c)]
         if wandering:
+            yield Forget(tuple(wandering))
             yield from self._thinned(wandering, rows, rng)
+
+    def _peek_rows(self, columns: Sequence[str]) -> int:
+        """Rows to decode at a time: fewer, if strings make them long."""
+        chunks = self._chunks(columns)
+        row = sum(c.total_uncompressed_size / max(c.num_values, 1) for _, c in chunks)
+        return max(1, min(PEEK_ROWS, int(PEEK_BYTES / max(row, 1))))
 
     def _thinned(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
     ) -> Iterator[pa.RecordBatch]:
         """A part of the rows, having decoded all of them."""
         share = rows / max(self.n_rows, 1)
-        return (thin(batch, share, rng) for batch in self._read(columns, PEEK_ROWS))
+        if not self.n_rows:
+            return iter(())
+        batches = self._read(columns, self._peek_rows(columns))
+        return (thin(batch, share, rng) for batch in batches)
 
     def _group_heads(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
     ) -> Iterator[pa.RecordBatch]:
-        """A part of the first rows of random row groups."""
-        n_groups = len(self._group_rows)
-        groups = np.arange(n_groups)
-        if n_groups > PLACES:
-            groups = np.sort(rng.choice(groups, PLACES, replace=False))
-        head = math.ceil(DECODED * rows / len(groups))
-        heads = {int(g): min(head, self._group_rows[g]) for g in groups if self._group_rows[g]}
+        """A part of the first rows of random row groups, of each by its size."""
+        sizes = np.array(self._group_rows)
+        groups = np.flatnonzero(sizes)
+        quotas = sizes[groups]
+        if len(groups) > PLACES:
+            groups = np.sort(rng.choice(groups, PLACES, replace=False, p=quotas / quotas.sum()))
+            quotas = np.ones(PLACES)  # the choice went by size already
+        wanted = np.ceil(DECODED * rows * quotas / quotas.sum()).astype(np.int64)
+        heads = {
+            int(g): int(min(n, sizes[g])) for g, n in zip(groups, wanted, strict=True)
+        }  # fmt: skip
         share = rows / sum(heads.values())
-        for batch in self._read(columns, PEEK_ROWS, heads):
+        for batch in self._read(columns, self._peek_rows(columns), heads):
             yield thin(batch, share, rng)
 
-    def _wanders(self, column: str, batches: Sequence[pa.RecordBatch]) -> bool:
-        """Whether the rows peeked at show that this column changes along the file."""
-        if self.kind(column) in ("category", "null"):
-            return False
-        parts = [numbers(column, batch.column(column))[0] for batch in batches]
-        values = np.concatenate(parts).astype(np.float64)
+
+class _Test:
+    """Whether columns change along the rows that it is shown, in their order."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, list[npt.NDArray[np.float64]]] = {}
+
+    def add(self, batch: pa.RecordBatch, expected: int) -> None:
+        """Take note of a batch of some `expected` rows: every so many of them."""
+        step = max(1, expected // TESTED_ROWS)
+        for name, array in zip(batch.schema.names, batch.columns, strict=True):
+            self._parts.setdefault(name, []).append(_ordinal(name, array.slice()[::step]))
+
+    def wanders(self, column: str) -> bool:
+        """Whether some quartile is passed more often here than there."""
+        values = np.concatenate(self._parts.get(column, [np.empty(0)]))
         values = values[~np.isnan(values)]
-        stretches = len(values) // STRETCH
-        if stretches < 2:
-            return True
-        values = values[: stretches * STRETCH].reshape(stretches, STRETCH)
-        for cut in np.unique(np.quantile(values[:, ::10], QUARTILES, method="lower")):
-            above = (values > cut).mean(1)
+        n = len(values) // STRETCH
+        if n < 2:
+            return len(values) > 0  # too few to tell
+        stretches = values[: n * STRETCH].reshape(n, STRETCH)
+        for cut in np.unique(np.quantile(stretches, QUARTILES, method="lower")):
+            above = (stretches > cut).mean(1)
             if above.var() > WANDERING * above.mean() * (1 - above.mean()):
                 return True
         return False
+
+
+def _ordinal(name: str, array: pa.Array) -> npt.NDArray[np.float64]:
+    """Values as floats; categories by a hash, in an order that means nothing but stays."""
+    if kind_of(name, array.type) != "category":
+        return numbers(name, array)[0].astype(np.float64)
+    coded = categories(name, array)
+    codes = [np.nan if v is None else zlib.crc32(v.encode()) for v in coded.dictionary.to_pylist()]
+    places = coded.indices.cast(pa.int64()).fill_null(len(codes)).to_numpy()
+    return np.array([*codes, np.nan], np.float64)[places]
 
 
 def _unreadable(name: str, error: Exception) -> str:

@@ -1,0 +1,210 @@
+"""A source of rows, and which of its columns are what: features, label, weight."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sparrowboost.errors import DataError
+from sparrowboost.labels import LabelCoder, RowError, Value, weights
+from sparrowboost.sources import Kind, OpenOptions, Source, open_source
+from sparrowboost.sources.base import Files
+from sparrowboost.sources.libsvm import LABEL
+from sparrowboost.threads import prefetch
+
+ColumnLike = Any  # a column's name or number, an array of values, or the path of a .npy file
+AHEAD = 2  # blocks read that wait for the next stage
+
+
+class Column(NamedTuple):
+    """A label or weight: a column of the source, or an array beside it."""
+
+    name: str
+    array: pa.Array | None
+
+    def values(self, batch: pa.RecordBatch, row: int) -> pa.Array:
+        """Its values of a block that begins at `row`."""
+        if self.array is None:
+            return batch.column(self.name)
+        values = self.array.slice(row, batch.num_rows)
+        if len(values) < batch.num_rows:
+            raise DataError(f"{self.name}: has {len(self.array):,} values, the source more rows.")
+        return values
+
+
+class CodedBlock(NamedTuple):
+    """A row block with its label codes and weights."""
+
+    batch: pa.RecordBatch
+    codes: npt.NDArray[np.uint8]
+    weights: npt.NDArray[np.float32] | None
+
+
+@dataclass
+class Table:
+    """A source, and which of its columns are what."""
+
+    source: Source
+    label: Column
+    weight: Column | None
+    labels: LabelCoder
+    features: dict[str, Kind]
+
+    @property
+    def read_columns(self) -> list[str]:
+        """Columns to read from the source: features, then label and weight if they are there."""
+        extra = [c.name for c in (self.label, self.weight) if c is not None and c.array is None]
+        return [*self.features, *extra]
+
+    def blocks(self, rows: int) -> Generator[CodedBlock]:
+        """All rows in order; labels are coded here, one block after the other."""
+        row = 0
+        source = prefetch(self.source.blocks(self.read_columns, rows), AHEAD)
+        with closing(source) as batches:
+            for batch in batches:
+                try:
+                    codes = self.labels.encode(self.label.values(batch, row))
+                    w = None
+                    if self.weight is not None:
+                        w = weights(self.weight.name, self.weight.values(batch, row))
+                except RowError as error:
+                    place = _place(self.source, row + error.row)
+                    raise DataError(f"{place}: {error}") from None
+                row += batch.num_rows
+                yield CodedBlock(batch, codes, w)
+        for column in (self.label, self.weight):
+            if column is not None and column.array is not None and len(column.array) != row:
+                raise DataError(
+                    f"{column.name}: has {len(column.array):,} values for the {row:,} rows of "
+                    f"{self.source.name}."
+                )
+
+
+def open_table(
+    data: Any,
+    options: OpenOptions,
+    *,
+    label: ColumnLike | None,
+    weight: ColumnLike | None,
+    positive: Value | None,
+    columns: Sequence[str] | None,
+    exclude: Sequence[str],
+) -> Table:
+    """Open a source and find the columns that the user means."""
+    source = open_source(data, options)
+    if source.n_rows == 0:
+        raise DataError(f"{source.name}: has no rows.")
+    if label is None:
+        if LABEL not in source.columns or (columns is not None and LABEL in columns):
+            raise DataError(
+                f"which column is the label? Pass label= (--label); {source.name} has "
+                f"{_some(source.columns)}."
+            )
+        label = LABEL
+    label_column = _column(source, label, "label")
+    weight_column = None if weight is None else _column(source, weight, "weight")
+    taken = {c.name for c in (label_column, weight_column) if c and c.array is None}
+    if weight_column and weight_column.array is None and weight_column.name == label_column.name:
+        raise DataError(f"column {weight_column.name!r} cannot be both label and weight.")
+    left_out = {*taken, *(_name(source, c) for c in exclude)}
+    categorical = {_name(source, c) for c in options.categorical}
+    wanted = source.columns if columns is None else [_name(source, c) for c in columns]
+    names = [c for c in dict.fromkeys(wanted) if c not in left_out]
+    if not names:
+        raise DataError(f"{source.name}: no column is left to be a feature.")
+    features: dict[str, Kind] = {
+        c: "category" if c in categorical else source.kind(c) for c in names
+    }
+    labels = LabelCoder(label_column.name, positive)
+    return Table(source, label_column, weight_column, labels, features)
+
+
+def name_list(names: str | Iterable[Any] | None) -> list[Any]:
+    """Column names as the user gives them: one, several or none."""
+    if names is None:
+        return []
+    return [names] if isinstance(names, str) else list(names)
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:8])
+    return shown + (f", ... ({len(names)} columns)" if len(names) > 8 else "")
+
+
+def _lookup(source: Source) -> Mapping[Any, str]:
+    """What a frame calls its columns, where that is not a string."""
+    return getattr(source, "lookup", {})
+
+
+def _name(source: Source, given: Any) -> str:
+    """The name of the column that the user means."""
+    name = _lookup(source).get(given, given)
+    if name not in source.columns:
+        raise DataError(
+            f"{source.name}: there is no column {given!r}; it has {_some(source.columns)}."
+        )
+    return str(name)
+
+
+def _column(source: Source, given: ColumnLike, what: str) -> Column:
+    """The column or array that the user means by a label or weight argument."""
+    if isinstance(given, os.PathLike):
+        given = os.fspath(given)
+    if isinstance(given, str):
+        if given not in source.columns and given.endswith(".npy") and Path(given).is_file():
+            try:
+                array = np.load(given, mmap_mode="r", allow_pickle=False)
+            except (ValueError, EOFError, OSError) as error:
+                raise DataError(f"{given}: not a readable .npy file ({error}).") from None
+            return Column(Path(given).name, _array(array, source, what))
+        return Column(_name(source, given), None)
+    if isinstance(given, int | np.integer) and not isinstance(given, bool):
+        if given in _lookup(source):
+            return Column(_name(source, given), None)
+        if not -len(source.columns) <= given < len(source.columns):
+            raise DataError(f"{source.name}: there is no column number {given} ({what}).")
+        return Column(source.columns[int(given)], None)
+    return Column(what, _array(given, source, what))
+
+
+def _array(given: Any, source: Source, what: str) -> pa.Array:
+    if hasattr(given, "to_arrow"):  # polars
+        given = given.to_arrow()
+    if isinstance(given, np.ndarray) and given.ndim == 2 and given.shape[1] == 1:
+        given = given[:, 0]
+    try:
+        array = given if isinstance(given, pa.Array | pa.ChunkedArray) else pa.array(given)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise DataError(f"{what}: not a column of values ({error}); pass n of them.") from None
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if pa.types.is_nested(array.type):
+        raise DataError(f"{what}: has rows of several values; pass one value for each row.")
+    if source.exact_rows and len(array) != source.n_rows:
+        raise DataError(
+            f"{what}: has {len(array):,} values for the {source.n_rows:,} rows of {source.name}."
+        )
+    return array
+
+
+def _place(source: Source, row: int) -> str:
+    """Where in the source a row is, for people: they count from 1, without the header."""
+    if isinstance(source, Files):
+        for part in source.parts:
+            if not part.exact_rows:
+                break
+            if row < part.n_rows:
+                return f"{part.name}: row {row + 1:,}"
+            row -= part.n_rows
+        else:
+            return source.name
+        return f"{source.name}: row {row + 1:,} from the start of {part.name}"
+    return f"{source.name}: row {row + 1:,}"
