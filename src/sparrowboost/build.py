@@ -25,7 +25,7 @@ from sparrowboost.sources import FORMATS, Kind, OpenOptions
 from sparrowboost.sources.base import KEEP, Forget
 from sparrowboost.store import Dataset, StoreWriter
 from sparrowboost.table import AHEAD, CodedBlock, ColumnLike, Table, name_list, open_table
-from sparrowboost.threads import ordered_map
+from sparrowboost.threads import ordered_map, prefetch
 
 RandomState = int | np.integer[Any] | np.random.Generator | np.random.RandomState | None
 
@@ -263,19 +263,20 @@ def find_bins(
             fitters = {name: Fitter(name, table.features[name], words) for name in some}
             # The same state for all: how columns are grouped does not change what is seen of them.
             rng = np.random.default_rng([random_state, PEEKING])
-            for peeked in table.source.peek(some, SAMPLE_ROWS, rng):
-                if isinstance(peeked, Forget):
-                    for name in peeked.columns:
-                        fitters[name].forget()
-                    if peeked is KEEP:
-                        for fitter in fitters.values():
-                            fitter.keep()
-                    continue
-                task.advance(peeked.num_rows)
-                for name, array in zip(peeked.schema.names, peeked.columns, strict=True):
-                    fitters[name].add(array)
-                    n_bytes[name] += array.nbytes
-                    n_rows[name] += len(array)
+            with closing(prefetch(table.source.peek(some, SAMPLE_ROWS, rng), AHEAD)) as pieces:
+                for piece in pieces:
+                    if isinstance(piece, Forget):
+                        for name in piece.columns:
+                            fitters[name].forget()
+                        if piece is KEEP:
+                            for fitter in fitters.values():
+                                fitter.keep()
+                        continue
+                    task.advance(piece.num_rows)
+                    for name, array in zip(piece.schema.names, piece.columns, strict=True):
+                        fitters[name].add(array)
+                        n_bytes[name] += array.nbytes
+                        n_rows[name] += len(array)
             features += pool.map(Fitter.finish, fitters.values())
             release()
     row_bytes = sum(n_bytes[name] / max(n_rows[name], 1) for name in table.features)

@@ -47,6 +47,8 @@ class LabelCoder:
 
     def encode(self, array: pa.Array) -> npt.NDArray[np.uint8]:
         """Codes of a block of labels; a RowError for one that is missing."""
+        if (codes := self._quick(array)) is not None:
+            return codes
         coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
         values = [_plain(value) for value in coded.dictionary.to_pylist()]
         if coded.null_count or None in values:
@@ -67,6 +69,16 @@ class LabelCoder:
             np.uint8,
         )
         return codes[places]
+
+    def _quick(self, array: pa.Array) -> npt.NDArray[np.uint8] | None:
+        """Codes of numbers that are all one of two known values, as most blocks are."""
+        if len(self._values) < 2 or array.null_count or not pa.types.is_primitive(array.type):
+            return None
+        if pa.types.is_temporal(array.type) or isinstance(self._values[0], str):
+            return None
+        x = array.to_numpy(zero_copy_only=False)
+        second = x == self._values[1]
+        return second.view(np.uint8) if (second | (x == self._values[0])).all() else None
 
     def _code(self, value: Value) -> int:
         if self._positive is not None:

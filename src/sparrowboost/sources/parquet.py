@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparrowboost.errors import DataError
-from sparrowboost.sources.base import PLACES, Forget, check_names, thin
+from sparrowboost.sources.base import Forget, check_names, thin
 from sparrowboost.sources.columns import Kind, categories, is_text, kind_of, numbers
 
 # A column reader streams through a buffer of this size instead of taking in whole column chunks.
@@ -24,6 +24,9 @@ CODED_BYTES = 4
 # A row group can only be read from its start. With fewer groups than this the file has no
 # "random places": its rows are all decoded, and some kept.
 MIN_GROUPS = 8
+# Row groups whose heads are peeked at. More would cost more than they tell: to decode the head of
+# a group, the whole first page of each column must be unpacked.
+HEADS = 32
 # Rows decoded for each one that is kept, where a row group's head is peeked at: neighbours tell
 # less than rows apart.
 DECODED = 2
@@ -169,9 +172,9 @@ class ParquetFile:
         sizes = np.array(self._group_rows)
         groups = np.flatnonzero(sizes)
         quotas = sizes[groups]
-        if len(groups) > PLACES:
-            groups = np.sort(rng.choice(groups, PLACES, replace=False, p=quotas / quotas.sum()))
-            quotas = np.ones(PLACES)  # the choice went by size already
+        if len(groups) > HEADS:
+            groups = np.sort(rng.choice(groups, HEADS, replace=False, p=quotas / quotas.sum()))
+            quotas = np.ones(HEADS)  # the choice went by size already
         wanted = np.ceil(DECODED * rows * quotas / quotas.sum()).astype(np.int64)
         heads = {
             int(g): int(min(n, sizes[g])) for g, n in zip(groups, wanted, strict=True)
