@@ -24,7 +24,7 @@ kernels: .venv/installed-test
 		$(BIN)/python -m pytest -q -m kernel tests
 
 bench-ingest: .venv/installed-bench
-	$(BIN)/python benchmarks/bench_ingest.py
+	$(BIN)/python benchmarks/bench_ingest.py --rounds 5
 	$(BIN)/python benchmarks/bench_ingest.py --flat
 
 .venv/created:

@@ -186,7 +186,7 @@ def timed(name: str, table: Path, rows: int, tiny: Path) -> Run:
 
 def context() -> dict[str, Any]:
     return {
-        "command": " ".join(["python", *sys.argv]),
+        "command": measure.command(),
         "machine": measure.machine(PACKAGES),
         "features": FEATURES,
         "memory_limit": MEMORY_LIMIT,

@@ -54,7 +54,7 @@ def machine(packages: Sequence[str]) -> dict[str, Any]:
         "cpu": _cpu_model(),
         "cores": cores(),
         "memory_mb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / MB),
-        "system": platform.platform(),
+        "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in packages},
     }
@@ -65,6 +65,15 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:  # on PYTHONPATH, not installed
         return None
+
+
+def command() -> str:
+    """The command line of this run, without where on this machine its data lies."""
+    words = ["python", *sys.argv]
+    if "--data" in words:
+        place = words.index("--data")
+        del words[place : place + 2]
+    return " ".join(words)
 
 
 def run_child(argv: Sequence[str]) -> dict[str, Any]:
