@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from sparrowboost.binning import Lookup
 from sparrowboost.kernels.bins import bin_by_bits, bin_by_grid, bin_by_search, bin_by_table
+from sparrowboost.lookup import Lookup
 
 pytestmark = pytest.mark.kernel
 

@@ -22,12 +22,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparrowboost.lookup import Bins, LazyLookups, Lookup, Table, read_only
 from sparrowboost.sources import Kind, categories, numbers
 
 MAX_BINS = 255  # of values; with the missing bin, what one byte can tell apart
 MAX_CATEGORIES = MAX_BINS - 1  # one bin is for all the others
-GRID_CELLS = 4096  # 4 KB: stays in the first-level cache beside the values
-MAX_STEPS = 8  # more steps than the plain search takes
 CACHE_BYTES = 1 << 18  # bins of these rows stay in the second-level cache over all columns
 
 DTYPES: dict[Kind, type[np.generic]] = {
@@ -44,7 +43,6 @@ WORK_DTYPES: dict[Kind, type[np.generic]] = {
     **DTYPES, "uint64": np.int64, "category": np.int32
 }  # fmt: skip
 
-Bins = npt.NDArray[np.uint8]
 Job = Callable[[int, int, Bins], None]  # bin rows [start, stop) into a column
 
 
@@ -100,8 +98,8 @@ class NumberFeature:
         return read_only(_as_int64(values, unsigned=dtype is np.uint64)), self._lookups["int64"]
 
     @cached_property
-    def _lookups(self) -> _Lazy:
-        return _Lazy(self._make_lookup)
+    def _lookups(self) -> LazyLookups:
+        return LazyLookups(self._make_lookup)
 
     def _make_lookup(self, dtype: str) -> Lookup | Table:
         if np.dtype(dtype).itemsize <= 2:
@@ -362,75 +360,6 @@ def _between(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.where(fits, middle, a) + a.dtype.type(0)  # + 0: no threshold is -0.0
 
 
-class Lookup:
-    """Number thresholds made ready for the fastest kernel that suits them."""
-
-    def __init__(self, thresholds: npt.NDArray[Any], missing: np.uint8) -> None:
-        dtype = thresholds.dtype
-        largest = np.inf if dtype.kind == "f" else np.iinfo(dtype).max
-        self._missing = missing
-        self._padded = np.full(256, largest, dtype)
-        self._padded[: len(thresholds)] = thresholds
-        self._lut: Bins | None = None
-        self._grid: tuple[Any, Any] | None = None
-        if len(thresholds):
-            self._choose(thresholds)
-
-    def _choose(self, thresholds: npt.NDArray[Any]) -> None:
-        """The key that leaves the fewest steps; none, if the plain search takes fewer."""
-        # Narrow scalars keep the kernel's arithmetic in the values' own width.
-        wide = np.float32 if thresholds.dtype == np.float32 else np.float64
-        with np.errstate(all="ignore"):
-            low = wide(thresholds[0])
-            scale = wide((GRID_CELLS - 1) / (wide(thresholds[-1]) - low))
-            keys = (thresholds - low) * scale
-            bits = thresholds.astype(np.float32).view(np.int32)  # too large: infinity, and last
-        options: list[tuple[npt.NDArray[np.int64], tuple[Any, Any] | None]] = []
-        if 0 < scale < np.inf and np.isfinite(low) and np.isfinite(keys).all():
-            keys = np.clip(keys, 0, GRID_CELLS - 1).astype(np.int64)
-            options.append((np.bincount(keys, minlength=GRID_CELLS), (low, scale)))
-        bits = (bits ^ ((bits >> 31) | np.int32(-(2**31)))).view(np.uint32) >> 16
-        options.append((np.bincount(bits, minlength=1 << 16), None))
-        share, grid = min(options, key=lambda option: option[0].max())
-        self._steps = int(share.max())
-        if self._steps <= MAX_STEPS:
-            self._lut = (np.cumsum(share) - share).astype(np.uint8)
-            self._grid = grid
-
-    def __call__(self, x: npt.NDArray[Any], out: Bins) -> None:
-        from sparrowboost.kernels.bins import bin_by_bits, bin_by_grid, bin_by_search
-
-        if self._lut is None:
-            bin_by_search(x, self._padded, self._missing, out)
-        elif self._grid is None:
-            bin_by_bits(x, self._padded, self._lut, self._steps, self._missing, out)
-        else:
-            low, scale = self._grid
-            bin_by_grid(x, self._padded, self._lut, low, scale, self._steps, self._missing, out)
-
-
-class Table:
-    """Bins of small integers, looked up."""
-
-    def __init__(self, bins: Bins) -> None:
-        self._bins = bins
-
-    def __call__(self, x: npt.NDArray[Any], out: Bins) -> None:
-        from sparrowboost.kernels.bins import bin_by_table
-
-        bin_by_table(x, self._bins, out)
-
-
-class _Lazy(dict[str, Lookup | Table]):
-    """Lookups made when a type is first met."""
-
-    def __init__(self, make: Callable[[str], Lookup | Table]) -> None:
-        self._make = make
-
-    def __missing__(self, key: str) -> Lookup | Table:
-        return self.setdefault(key, self._make(key))
-
-
 def _as_int64(values: npt.NDArray[Any], *, unsigned: bool) -> npt.NDArray[np.int64]:
     """Values as int64 in the same order: x <= t for a whole t if and only if ceil(x) <= t.
 
@@ -451,10 +380,3 @@ def _as_int64(values: npt.NDArray[Any], *, unsigned: bool) -> npt.NDArray[np.int
     else:
         values = values.astype(target, copy=False)
     return (values ^ np.uint64(1 << 63)).view(np.int64) if unsigned else values
-
-
-def read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """One kernel signature, whoever owns the memory."""
-    values = values.view()
-    values.flags.writeable = False
-    return values

@@ -15,15 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrowboost import __version__
-from sparrowboost.binning import WORK_DTYPES, Binning, Feature, Fitter, read_only
+from sparrowboost.binning import WORK_DTYPES, Binning, Feature, Fitter
 from sparrowboost.errors import DataError, MemoryLimitError
 from sparrowboost.labels import Value
+from sparrowboost.lookup import read_only
 from sparrowboost.memory import format_size, release, resolve_limit, rss
 from sparrowboost.progress import Progress, Task, log, make_progress
 from sparrowboost.shuffle import MIN_MEMORY
 from sparrowboost.sources import FORMATS, Kind, OpenOptions
 from sparrowboost.sources.base import KEEP, Forget
-from sparrowboost.store import Dataset, StoreWriter
+from sparrowboost.store import Dataset
+from sparrowboost.storewriter import StoreWriter
 from sparrowboost.table import AHEAD, CodedBlock, ColumnLike, Table, name_list, open_table
 from sparrowboost.threads import ordered_map, prefetch
 

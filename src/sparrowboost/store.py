@@ -1,4 +1,4 @@
-"""The store: a shuffled, binned data set on disk, and the only code that knows its files.
+"""The store: a shuffled, binned data set on disk. This file and the writer know its files.
 
     store/
       rows-<id>.bin   blocks end to end, each: weights (n,) float32 if any
@@ -13,17 +13,11 @@ Rows lie in uniformly random order, so any run of blocks is a random sample of t
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
-import secrets
-import shutil
-import tempfile
-import weakref
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,11 +25,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sparrowboost.binning import Binning, Bins
-from sparrowboost.disk import check_room, guard_disk
+from sparrowboost.binning import Binning
 from sparrowboost.errors import StoreError
-from sparrowboost.shuffle import Shuffle, read_all, write_all
-from sparrowboost.threads import ordered_map
+from sparrowboost.lookup import Bins
+from sparrowboost.shuffle import read_all
 
 FORMAT = "sparrow-store"
 VERSION = 1
@@ -115,7 +108,7 @@ class Dataset:
 
     def __init__(self, path: str | os.PathLike[str], *, verify: bool = False) -> None:
         self.path = Path(path).expanduser().absolute()
-        manifest = _read_manifest(self.path)
+        manifest = read_manifest(self.path)
         self._manifest = manifest
         self.n_rows: int = manifest["rows"]
         self.n_positive: int = manifest["positives"]
@@ -215,7 +208,8 @@ class Dataset:
             pass
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a store; a StoreError if there is none that can be trusted."""
     file = path / MANIFEST
     try:
         manifest = json.loads(file.read_bytes())
@@ -230,7 +224,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
             f"{path}: is of store version {manifest.get('version')}, this Sparrow reads version "
             f"{VERSION}; ingest again with this one."
         )
-    if manifest.pop("crc32", None) != _manifest_crc(manifest):
+    if manifest.pop("crc32", None) != manifest_crc(manifest):
         raise StoreError(f"{file}: is damaged (its checksum does not match); ingest again.")
     return manifest
 
@@ -243,213 +237,6 @@ def _no_manifest(path: Path) -> str:
     return f"{path}: not a Sparrow store (it has no {MANIFEST})."
 
 
-def _manifest_crc(manifest: dict[str, Any]) -> int:
+def manifest_crc(manifest: dict[str, Any]) -> int:
+    """The checksum of a manifest without its own."""
     return zlib.crc32(json.dumps(manifest, sort_keys=True).encode())
-
-
-class StoreWriter:
-    """Writes a store: a context that leaves a finished store, or what was there before.
-
-    Parameters
-    ----------
-    path : the store's folder; None makes a temporary one that goes with the Dataset
-    overwrite : replace a store that is there
-    """
-
-    def __init__(self, path: str | os.PathLike[str] | None, *, overwrite: bool = False) -> None:
-        self._temporary = path is None
-        self.path = Path(tempfile.mkdtemp(prefix="sparrow-") if path is None else path)
-        self.path = self.path.expanduser().absolute()
-        self._rows = self.path / f"rows-{secrets.token_hex(4)}.bin"
-        self.scratch = self.path / SCRATCH
-        self._shuffle: Shuffle | None = None
-        self._finished = False
-        self._made = [self.path] if self._temporary else []
-        try:
-            self._take_folder(overwrite)
-        except StoreError:
-            raise
-        except OSError as error:
-            self._remove_folders()
-            raise StoreError(f"{self.path}: cannot be written ({error.strerror}).") from None
-
-    def _take_folder(self, overwrite: bool) -> None:
-        self._check_the_way(overwrite)
-        # Folders to remove again, innermost first, if nothing comes of it.
-        self._made += [p for p in (self.path, *self.path.parents) if not p.exists()]
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._lock)
-            raise StoreError(f"{self.path}: another ingest is writing a store here now.") from None
-        self._remove_leftovers()
-        self.scratch.mkdir()
-
-    def _check_the_way(self, overwrite: bool) -> None:
-        """Stop at what is not ours to replace."""
-        path = self.path
-        if path.exists() and not path.is_dir():
-            raise StoreError(f"{path}: is a file; a store is a folder, choose another path.")
-        names = self._names()
-        if MANIFEST in names and not overwrite:
-            raise StoreError(
-                f"{path}: a store is there already; open it with Dataset({str(path)!r}), choose "
-                "another path, or pass overwrite=True (--overwrite)."
-            )
-        ours = {MANIFEST, LOCK, SCRATCH, MANIFEST + ".tmp"}
-        foreign = sorted(n for n in names if n not in ours and not ROWS.fullmatch(n))
-        if foreign:
-            raise StoreError(
-                f"{path}: the folder has other files in it ({foreign[0]!r}); "
-                "choose a path that does not exist yet."
-            )
-
-    def _names(self) -> list[str]:
-        try:
-            return os.listdir(self.path)
-        except OSError:  # not there, or not to be read: making it will tell
-            return []
-
-    def __enter__(self) -> StoreWriter:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        if not self._finished:
-            if self._shuffle is not None:
-                self._shuffle.close()
-            self._remove_leftovers()
-            self._unlock()
-            self._remove_folders()
-
-    def _remove_leftovers(self) -> None:
-        """Remove what no finished store needs: of this ingest, or of one that was killed."""
-        names = self._names()
-        in_use = set(names) - {self._rows.name} if MANIFEST in names else set()
-        try:
-            in_use = {_read_manifest(self.path)["file"]}
-        except StoreError:  # none, or of a store that is damaged or newer: replaced, not judged
-            pass
-        for name in names:
-            if name == MANIFEST + ".tmp" or (ROWS.fullmatch(name) and name not in in_use):
-                (self.path / name).unlink(missing_ok=True)
-        shutil.rmtree(self.scratch, ignore_errors=True)
-
-    def _unlock(self) -> None:
-        (self.path / LOCK).unlink(missing_ok=True)
-        os.close(self._lock)
-
-    def _remove_folders(self) -> None:
-        for folder in self._made:
-            try:
-                folder.rmdir()
-            except OSError:  # was never made, or somebody put something there
-                pass
-
-    def start(
-        self, binning: Binning, *, weighted: bool, n_rows: int, memory: int, seed: int
-    ) -> None:
-        """Make ready for about `n_rows` rows, shuffled within `memory` bytes."""
-        self._binning = binning
-        self.layout = Layout(len(binning.features), weighted)
-        # Twice: once scattered, once in order.
-        check_room(self.path, 2 * n_rows * self.layout.row_bytes)
-        self._shuffle = Shuffle(
-            self.scratch / "shuffle.bin", self.layout.row_bytes, n_rows, memory, seed
-        )
-
-    def put(self, records: npt.NDArray[np.uint8]) -> None:
-        """Take rows as records (n, row_bytes): bins, label code, weight."""
-        assert self._shuffle is not None
-        self._shuffle.put(records)
-
-    def finish(
-        self,
-        label_of: npt.NDArray[np.uint8],
-        about: dict[str, Any],
-        *,
-        n_jobs: int,
-        advance: Callable[[int, int], None],
-    ) -> Dataset:
-        """Shuffle the rows into blocks and write the manifest.
-
-        `label_of` says what label each code means, `about` goes into the manifest.
-        """
-        shuffle = self._shuffle
-        assert shuffle is not None
-        counts = [shuffle.count(b) for b in range(shuffle.n_buckets)]
-        starts = np.concatenate(([0], np.cumsum(counts))) * self.layout.row_bytes
-        rows = self._rows
-        file = os.open(rows, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-        blocks: list[tuple[int, int, int]] = []  # rows, positives, checksum
-        try:
-
-            def work(b: int) -> list[tuple[int, int, int]]:
-                with guard_disk(rows, int(starts[-1])):
-                    return self._write_bucket(file, b, int(starts[b]), label_of)
-
-            with closing(ordered_map(work, range(len(counts)), n_jobs, n_jobs)) as results:
-                for done in results:
-                    blocks += done
-                    n = sum(block[0] for block in done)
-                    advance(n, n * self.layout.row_bytes)
-            with guard_disk(rows, int(starts[-1])):
-                os.fsync(file)
-        finally:
-            os.close(file)
-        shuffle.close()
-        return self._publish(blocks, about)
-
-    def _write_bucket(
-        self, file: int, b: int, offset: int, label_of: npt.NDArray[np.uint8]
-    ) -> list[tuple[int, int, int]]:
-        """One bucket's rows, permuted, as blocks of about the same size."""
-        from sparrowboost.kernels.rows import gather_rows
-
-        assert self._shuffle is not None
-        records = self._shuffle.bucket(b)
-        order = self._shuffle.order(b)
-        blocks = []
-        n_blocks = -(-len(order) // self.layout.block_rows)
-        for part in np.array_split(order, n_blocks) if n_blocks else []:
-            n = len(part)
-            data = np.empty(n * self.layout.row_bytes, np.uint8)
-            bins, label, weight = self.layout.views(data, n)
-            weight_bytes = (
-                np.empty((0, WEIGHT_BYTES), np.uint8)
-                if weight is None
-                else weight.view(np.uint8).reshape(n, WEIGHT_BYTES)
-            )
-            positives = gather_rows(records, part, label_of, bins, label, weight_bytes)
-            blocks.append((n, int(positives), zlib.crc32(data.data)))
-            write_all(file, data, offset)
-            offset += len(data)
-        return blocks
-
-    def _publish(self, blocks: list[tuple[int, int, int]], about: dict[str, Any]) -> Dataset:
-        manifest = {
-            "format": FORMAT,
-            "version": VERSION,
-            **about,
-            "file": self._rows.name,
-            "rows": sum(block[0] for block in blocks),
-            "positives": sum(block[1] for block in blocks),
-            "weighted": self.layout.weighted,
-            "features": self._binning.to_json(),
-            "blocks": {"rows": [b[0] for b in blocks], "crc32": [b[2] for b in blocks]},
-        }
-        manifest["crc32"] = _manifest_crc(manifest)
-        temporary = self.path / (MANIFEST + ".tmp")
-        with guard_disk(temporary, 0), open(temporary, "w") as file:
-            json.dump(manifest, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self.path / MANIFEST)
-        self._remove_leftovers()
-        self._unlock()
-        self._finished = True
-        dataset = Dataset(self.path)
-        if self._temporary:
-            weakref.finalize(dataset, shutil.rmtree, self.path, ignore_errors=True)
-        return dataset
