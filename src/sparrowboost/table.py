@@ -21,7 +21,7 @@ from sparrowboost.sources.libsvm import LABEL
 from sparrowboost.threads import prefetch
 
 ColumnLike = Any  # a column's name or number, an array of values, or the path of a .npy file
-AHEAD = 3  # blocks that wait between two stages of the pipeline
+AHEAD = 2  # blocks that wait between two stages of the pipeline
 
 
 class Column(NamedTuple):
