@@ -328,7 +328,7 @@ def _check_has_values(binning: Binning, has_values: npt.NDArray[np.bool_]) -> No
         more = f" (nor have {len(empty) - 1} others)" if len(empty) > 1 else ""
         raise DataError(
             f"column {empty[0]!r} has no values, all are missing{more}; leave it out with "
-            f"exclude={empty[:3]} (--exclude {' '.join(empty[:3])})."
+            f"exclude={empty[:3]} (--exclude {','.join(empty[:3])})."
         )
 
 

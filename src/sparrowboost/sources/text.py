@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.disk import guard_disk
-from sparrowboost.errors import DataError, SparrowError
+from sparrowboost.errors import DataError
 from sparrowboost.sources.base import random_runs
 
 CHUNK_BYTES = 1 << 20
@@ -24,7 +24,10 @@ QUOTE, NEWLINE, RETURN = b'"\n\r'
 
 
 def plain(path: Path, scratch: Path) -> Path:
-    """The file itself, or its unzipped twin in `scratch`: a gzip stream has no random access."""
+    """The file itself, or its unzipped twin in `scratch`: a gzip stream has no random access.
+
+    To be called within `reading`, which explains what the system has against the file.
+    """
     if not path.is_file():
         raise DataError(f"{path}: no such file.")
     # The folder keeps two files of one name apart.
@@ -39,12 +42,8 @@ def plain(path: Path, scratch: Path) -> Path:
                 open(twin, "wb") as out,
             ):
                 shutil.copyfileobj(packed, out, CHUNK_BYTES)
-    except SparrowError:  # of a full disk, which is an OSError too
-        raise
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path}: not a whole gzip file ({error}); write it again.") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error}).") from None
     return twin
 
 
