@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sparrowboost import datasets as datasets
+    from sparrowboost import events as events
     from sparrowboost.build import ingest as ingest
     from sparrowboost.errors import DataError as DataError
     from sparrowboost.errors import DiskFullError as DiskFullError
     from sparrowboost.errors import MemoryLimitError as MemoryLimitError
     from sparrowboost.errors import SparrowError as SparrowError
     from sparrowboost.errors import StoreError as StoreError
+    from sparrowboost.model import Model as Model
     from sparrowboost.store import Dataset as Dataset
+    from sparrowboost.training import train as train
 
 __version__ = "0.1.0"
 
@@ -26,19 +29,21 @@ _HOME = {
     "Dataset": "store",
     "DiskFullError": "errors",
     "MemoryLimitError": "errors",
+    "Model": "model",
     "SparrowError": "errors",
     "StoreError": "errors",
     "ingest": "build",
+    "train": "training",
 }
 
-__all__ = ["__version__", "datasets", *_HOME]
+__all__ = ["__version__", "datasets", "events", *_HOME]
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         value = getattr(importlib.import_module(f"sparrowboost.{_HOME[name]}"), name)
-    elif name == "datasets":
-        value = importlib.import_module("sparrowboost.datasets")
+    elif name in ("datasets", "events"):
+        value = importlib.import_module(f"sparrowboost.{name}")
     else:
         raise AttributeError(f"module 'sparrowboost' has no attribute {name!r}")
     globals()[name] = value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -20,14 +19,14 @@ from sparrowboost.errors import DataError, MemoryLimitError
 from sparrowboost.labels import Value
 from sparrowboost.lookup import read_only
 from sparrowboost.memory import format_size, release, resolve_limit, rss
-from sparrowboost.progress import Progress, Task, log, make_progress
+from sparrowboost.progress import Progress, Task, compiling, log, make_progress
 from sparrowboost.shuffle import MIN_MEMORY
 from sparrowboost.sources import FORMATS, Kind, OpenOptions
 from sparrowboost.sources.base import KEEP, Forget
 from sparrowboost.store import Dataset
 from sparrowboost.storewriter import StoreWriter
 from sparrowboost.table import AHEAD, CodedBlock, ColumnLike, Table, name_list, open_table
-from sparrowboost.threads import ordered_map, prefetch
+from sparrowboost.threads import check_jobs, ordered_map, prefetch
 
 RandomState = int | np.integer[Any] | np.random.Generator | np.random.RandomState | None
 
@@ -35,12 +34,12 @@ OPENING, PEEKING = range(2)  # second word of a seed: what a generator is for
 SAMPLE_ROWS = 200_000  # a quantile at 1/255 is then known to within a tenth of a bin
 MAX_BLOCK_ROWS = 32_768
 MAX_BLOCK_BYTES = 3 << 19  # larger ones are hardly faster, and allocators then keep more of them
+COLUMN_BYTES = 1 << 16  # of a wide block: a column takes 20 us to look at, however short it is
 WORD_BYTES = 600  # of a category that is counted, in two counters
 MIN_WORDS = 2_000  # counted at once, for a bin each of 254
 SHUFFLE_SHARE = 32  # of the limit
 MIN_ROOM = 32_000_000  # bytes: the smallest buffers with which ingest still makes sense
 CODE_BYTES = 40_000_000  # what is still to be loaded of libraries, and what allocators keep
-COMPILE_SECONDS = 1.0  # kernels that take longer than this are not loaded but compiled: say so
 
 
 def ingest(
@@ -137,7 +136,8 @@ def ingest(
             columns=None if columns is None else name_list(columns),
             exclude=name_list(exclude),
         )
-        warm_up(table.features.values(), progress)
+        with compiling(progress):
+            warm_up(table.features.values())
         plan = Plan.make(limit, table, n_jobs)
         binning, row_bytes = find_bins(table, plan, seed, progress)
         store.start(
@@ -160,17 +160,6 @@ def ingest(
                 "sparrowboost": __version__,
             }
             return store.finish(label_of, about, n_jobs=n_jobs, advance=task.advance)
-
-
-def check_jobs(n_jobs: int | None) -> int:
-    """How many threads to use; None and -1 stand for all that this process may."""
-    if n_jobs is None or n_jobs == -1:
-        # A process may be bound to some of the cores, where the system can say so.
-        bound = getattr(os, "sched_getaffinity", None)
-        return len(bound(0)) if bound else os.cpu_count() or 1
-    if n_jobs < 1:
-        raise DataError(f"n_jobs={n_jobs!r}: give a number of threads, or -1 for all.")
-    return int(n_jobs)
 
 
 def check_seed(random_state: RandomState) -> int:
@@ -236,7 +225,9 @@ class Plan:
         # keep half as much again.
         blocks = 3 * (2 * AHEAD + n_jobs + 2) // 2
         plan = cls(
-            block_bytes=min(MAX_BLOCK_BYTES, quarter // blocks),
+            block_bytes=min(
+                max(MAX_BLOCK_BYTES, COLUMN_BYTES * len(table.read_columns)), quarter // blocks
+            ),
             # Peeking is over before the other buffers come; on top of the sample, each thread
             # joins and sorts one column.
             peek_bytes=2 * quarter,
@@ -332,15 +323,11 @@ def _check_has_values(binning: Binning, has_values: npt.NDArray[np.bool_]) -> No
         )
 
 
-def warm_up(kinds: Iterable[Kind], progress: Progress) -> None:
+def warm_up(kinds: Iterable[Kind]) -> None:
     """Compile or load the kernels, so that what they take is known before memory is divided."""
     from sparrowboost.kernels.bins import bin_by_bits, bin_by_grid, bin_by_search, bin_by_table
     from sparrowboost.kernels.rows import gather_rows, random_order, scatter_rows
 
-    slow = threading.Timer(
-        COMPILE_SECONDS, progress.note, ("compiling the kernels, on the first run only",)
-    )
-    slow.start()
     byte = np.zeros((1, 2), np.uint8)
     out, table = byte[:, 0], np.zeros(1 << 16, np.uint8)
     zero, missing = np.zeros(1, np.int64), np.uint8(0)
@@ -360,4 +347,3 @@ def warm_up(kinds: Iterable[Kind], progress: Progress) -> None:
     order = np.zeros(1, np.uint32)
     random_order(np.uint64(0), order)
     gather_rows(byte, order, table[:2], byte[:, :1].copy(), table[:1].copy(), byte[:0])
-    slow.cancel()

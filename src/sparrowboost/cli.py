@@ -95,12 +95,21 @@ def _demo(args: argparse.Namespace) -> None:
     from sparrowboost.demo import run_demo
 
     result = run_demo(memory_limit=args.memory, keep=args.keep, verbose=0 if args.quiet else 1)
-    _show(result.dataset)
+    last, data = result.last, result.dataset
+    print(_summary(data))
+    print(result.model)
     print(
-        f"\nwrote {result.source_bytes / 1e6:,.0f} MB of Parquet in {result.write_seconds:.1f} s, "
-        f"ingested it in {result.ingest_seconds:.1f} s "
-        f"({result.dataset.n_rows / result.ingest_seconds / 1e6:.2f} million rows/s), "
-        f"peak memory {result.peak_bytes / 1e6:,.0f} MB of {args.memory}."
+        f"test: {result.n_test:,} rows, {result.n_test_positive:,} positive: "
+        f"AUC {result.auc:.4f}, average precision {result.average_precision:.4f}\n"
+        f"time: {result.ingest_seconds:.1f} s to ingest {result.source_bytes / 1e6:,.0f} MB of "
+        f"Parquet, {result.train_seconds:.1f} s to train, {result.predict_seconds:.1f} s to "
+        f"predict (and {result.write_seconds:.1f} s to write the files)\n"
+        f"memory: peak {result.peak_bytes / 1e6:,.0f} MB of {args.memory}\n"
+        f"samples: {last.n_samples}, the last of {last.sample_rows:,} rows; "
+        f"{last.rows_read / last.rows_kept:.1f} rows read for each kept, "
+        f"{last.rows_read / result.n_rules:,.0f} read and "
+        f"{last.rows_scanned / result.n_rules:,.0f} scanned for each of {result.n_rules} rules, "
+        f"where a full pass is {data.n_rows:,}"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,12 +16,13 @@ from sparrowboost.memory import format_size
 log = logging.getLogger("sparrowboost")
 
 LINE_SECONDS = 5.0  # between two lines of plain progress
+COMPILE_SECONDS = 1.0  # kernels that take longer than this are not loaded but compiled: say so
 
 
 class Task(Protocol):
     """One stretch of work under way."""
 
-    def advance(self, rows: int, n_bytes: int = 0) -> None:
+    def advance(self, n: int, n_bytes: int = 0) -> None:
         """Say that so much more is done."""
         ...
 
@@ -28,7 +30,7 @@ class Task(Protocol):
 class Progress(Protocol):
     """Shows tasks one after the other."""
 
-    def task(self, what: str, total_rows: int | None) -> Any:
+    def task(self, what: str, total: int | None, unit: str = "rows") -> Any:
         """A context manager that gives a Task."""
         ...
 
@@ -48,14 +50,27 @@ def make_progress(verbose: int) -> Progress:
     return Bar() if sys.stderr.isatty() else Lines()
 
 
+@contextmanager
+def compiling(progress: Progress) -> Iterator[None]:
+    """Says so if loading the kernels takes long: then they are compiled, which is done once."""
+    slow = threading.Timer(
+        COMPILE_SECONDS, progress.note, ("compiling the kernels, on the first run only",)
+    )
+    slow.start()
+    try:
+        yield
+    finally:
+        slow.cancel()
+
+
 class Silent:
     """Shows nothing."""
 
     @contextmanager
-    def task(self, what: str, total_rows: int | None) -> Iterator[Task]:
+    def task(self, what: str, total: int | None, unit: str = "rows") -> Iterator[Task]:
         yield self
 
-    def advance(self, rows: int, n_bytes: int = 0) -> None:
+    def advance(self, n: int, n_bytes: int = 0) -> None:
         pass
 
     def note(self, text: str) -> None:
@@ -92,8 +107,8 @@ class Lines:
             log.setLevel(self._level)
 
     @contextmanager
-    def task(self, what: str, total_rows: int | None) -> Iterator[Task]:
-        task = _LineTask(what, total_rows)
+    def task(self, what: str, total: int | None, unit: str = "rows") -> Iterator[Task]:
+        task = _LineTask(what, total, unit)
         yield task
         task.line(done=True)
 
@@ -102,13 +117,13 @@ class Lines:
 
 
 class _LineTask:
-    def __init__(self, what: str, total_rows: int | None) -> None:
-        self._what, self._total = what, total_rows
-        self._rows = self._bytes = 0
+    def __init__(self, what: str, total: int | None, unit: str) -> None:
+        self._what, self._total, self._unit = what, total, unit
+        self._n = self._bytes = 0
         self._start = self._said = time.monotonic()
 
-    def advance(self, rows: int, n_bytes: int = 0) -> None:
-        self._rows += rows
+    def advance(self, n: int, n_bytes: int = 0) -> None:
+        self._n += n
         self._bytes += n_bytes
         if time.monotonic() - self._said >= LINE_SECONDS:
             self.line()
@@ -116,12 +131,18 @@ class _LineTask:
     def line(self, *, done: bool = False) -> None:
         self._said = time.monotonic()
         seconds = max(self._said - self._start, 1e-9)
-        speed = self._rows / seconds
-        parts = [f"task={self._what!r}", f"rows={self._rows}"]
+        speed = self._n / seconds
+        parts = [f"task={self._what!r}", f"{self._unit}={self._n}"]
         if self._total and not done:
-            left = max(self._total - self._rows, 0) / speed if speed else float("inf")
+            left = max(self._total - self._n, 0) / speed if speed else float("inf")
             parts += [f"of={self._total}", f"seconds_left={left:.0f}"]
-        parts += [f"rows_per_second={speed:.0f}", f"bytes={self._bytes}", f"seconds={seconds:.1f}"]
+        parts += [
+            f"{self._unit}_per_second={speed:.3g}"
+            if speed < 100
+            else f"{self._unit}_per_second={speed:.0f}"
+        ]
+        parts += [f"bytes={self._bytes}"] if self._bytes else []
+        parts += [f"seconds={seconds:.1f}"]
         log.info(" ".join(parts))
 
 
@@ -148,9 +169,9 @@ class Bar:
         self._rich.stop()
 
     @contextmanager
-    def task(self, what: str, total_rows: int | None) -> Iterator[Task]:
-        key = self._rich.add_task(what, total=total_rows, speed="", size="")
-        task = _BarTask(self._rich, key)
+    def task(self, what: str, total: int | None, unit: str = "rows") -> Iterator[Task]:
+        key = self._rich.add_task(what, total=total, speed="", size="")
+        task = _BarTask(self._rich, key, unit)
         yield task
         task.finish()
 
@@ -159,24 +180,24 @@ class Bar:
 
 
 class _BarTask:
-    def __init__(self, rich: Any, key: Any) -> None:
-        self._rich, self._key = rich, key
-        self._rows = self._bytes = 0
+    def __init__(self, rich: Any, key: Any, unit: str) -> None:
+        self._rich, self._key, self._unit = rich, key, unit
+        self._n = self._bytes = 0
         self._start = time.monotonic()
 
-    def advance(self, rows: int, n_bytes: int = 0) -> None:
-        self._rows += rows
+    def advance(self, n: int, n_bytes: int = 0) -> None:
+        self._n += n
         self._bytes += n_bytes
-        speed = self._rows / max(time.monotonic() - self._start, 1e-9)
+        speed = self._n / max(time.monotonic() - self._start, 1e-9)
         self._rich.update(
             self._key,
-            completed=self._rows,
-            speed=f"{_short(speed)} rows/s",
+            completed=self._n,
+            speed=f"{_short(speed)} {self._unit}/s",
             size=format_size(self._bytes) if self._bytes else "",
         )
 
     def finish(self) -> None:
-        self._rich.update(self._key, total=self._rows, completed=self._rows)
+        self._rich.update(self._key, total=self._n, completed=self._n)
 
 
 def _short(number: float) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Self, TypeVar
+
+from sparrowboost.errors import DataError
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -70,3 +73,50 @@ def ordered_map(
         finally:
             for future in pending:
                 future.cancel()
+
+
+def check_jobs(n_jobs: int | None) -> int:
+    """How many threads to use; None and -1 stand for all that this process may."""
+    if n_jobs is None or n_jobs == -1:
+        # A process may be bound to some of the cores, where the system can say so.
+        bound = getattr(os, "sched_getaffinity", None)
+        return len(bound(0)) if bound else os.cpu_count() or 1
+    if n_jobs < 1:
+        raise DataError(f"n_jobs={n_jobs!r}: give a number of threads, or -1 for all.")
+    return int(n_jobs)
+
+
+class Crew:
+    """A few threads that share out a list of jobs. Who does which changes nothing in the result.
+
+    Parameters
+    ----------
+    n_jobs : int
+        Threads at work, the caller's included.
+    """
+
+    def __init__(self, n_jobs: int) -> None:
+        self.n_jobs = n_jobs
+        self._pool = ThreadPoolExecutor(max(n_jobs - 1, 1), thread_name_prefix="sparrow-scan")
+
+    def run(self, jobs: Sequence[Callable[[], None]]) -> None:
+        """Do all jobs, in any order; the first error is raised when all threads are back."""
+        todo = iter(jobs)
+
+        def work() -> None:
+            for job in todo:
+                job()
+
+        helpers = min(self.n_jobs, len(jobs)) - 1
+        pending = [self._pool.submit(work) for _ in range(helpers)]
+        try:
+            work()
+        finally:
+            for future in pending:
+                future.result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.shutdown()

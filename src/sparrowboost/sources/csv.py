@@ -97,6 +97,7 @@ class CsvFile:
         # a later peek must not depend on the ones before it.
         self._line_bytes = mean_line_bytes(path, self._body)
         self._lines_are_rows = True
+        self._categorical = set(categorical)
         strings = self._infer_sample(rng)
         self._meanings = {
             c: CATEGORY if c in categorical else infer_meaning(strings.column(c))
@@ -302,7 +303,8 @@ class CsvFile:
         for i, column in enumerate(batch.schema.names):
             values, meaning = batch.column(i), self._meanings[column]
             if pt.is_dictionary(values.type):
-                batch = batch.set_column(i, column, trim_categories(values))
+                coded = trim_categories(values, shorten=column in self._categorical)
+                batch = batch.set_column(i, column, coded)
             elif pt.is_string(values.type):
                 cast, junk = cast_texts(values, meaning.type)
                 if junk is not None and row is not None:

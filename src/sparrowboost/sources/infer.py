@@ -157,15 +157,22 @@ def _decode(texts: pa.Array) -> pa.Array:
         return pa.array(decoded, pa.string())
 
 
-def trim_categories(values: pa.DictionaryArray) -> pa.DictionaryArray:
+def trim_categories(values: pa.DictionaryArray, *, shorten: bool = False) -> pa.DictionaryArray:
     """Categories without surrounding spaces; what is then empty is missing.
+
+    With `shorten`, whole numbers lose their ".0", which writers of tables add to columns that have
+    missing values: the same numbers in a frame have none.
 
     Examples
     --------
     >>> trim_categories(pa.array([" a", "a", " "]).dictionary_encode()).to_pylist()
     ['a', 'a', None]
+    >>> trim_categories(pa.array(["1.0", "1.5"]).dictionary_encode(), shorten=True).to_pylist()
+    ['1', '1.5']
     """
     trimmed = pc.utf8_trim_whitespace(values.dictionary)
+    if shorten:
+        trimmed = pc.replace_substring_regex(trimmed, r"^(-?\d+)\.0+$", r"\1")
     if pc.all(pc.equal(trimmed, values.dictionary)).as_py():
         return values
     texts = trimmed.take(values.indices)

@@ -1,0 +1,221 @@
+"""A tree grown on the sample: the leaf that promises most is split, once its split is proved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from sparrowboost.losses import Loss
+from sparrowboost.model import Model
+from sparrowboost.params import Params
+from sparrowboost.sample import BLOCK_ROWS
+from sparrowboost.scanner import Scanner
+from sparrowboost.stopping import SHRINK, Adaptive, Edge, Paper, Split, SplitFinder
+from sparrowboost.tree import Tree
+
+START_VALUES = 1 << 20  # scanned before the first check: less is hardly quicker
+GROWTH = 2.0  # of the run, between checks
+
+
+@dataclass
+class Leaf:
+    """A leaf of the tree that grows."""
+
+    number: int
+    depth: int
+    split: Split | None = None
+
+    @property
+    def gain(self) -> float:
+        return self.split.gain if self.split is not None else 0.0
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A tree and what is known of how it was found."""
+
+    tree: Tree
+    gamma: float  # advantage of the first split, as measured
+    gamma_certified: float  # what is certain of it
+    n_proved: int  # splits that the rule proved; the others were taken after a full pass
+    run_rows: int
+
+
+def max_depth(params: Params) -> int:
+    """The depth that no leaf may pass; without a limit, what the number of leaves allows."""
+    return params.max_leaves if params.max_depth is None else params.max_depth
+
+
+class Grower(Protocol):
+    """Grows one tree after the other on whatever sample the scanner has."""
+
+    def grow(self, model: Model) -> Grown | None:
+        """The next tree, or None if the sample shows nothing that stands out from noise."""
+        ...
+
+
+class AdaptiveGrower:
+    """Grows trees best-first on a run of the sample that is as long as the proof takes.
+
+    All leaves' evidence is of the same rows, so that their gains compare. The leaf of the largest
+    gain is split if its split is proved; if not, the run is extended. When the run is the whole
+    sample, a split is taken if it stands out from noise: by `noise` standard deviations.
+
+    With `exact`, every tree is grown on the whole sample: where that is all the data and it is not
+    much, less costs accuracy and saves little.
+    """
+
+    def __init__(
+        self,
+        scanner: Scanner,
+        finder: SplitFinder,
+        rule: Adaptive,
+        loss: Loss,
+        params: Params,
+        *,
+        noise: float,
+        exact: bool,
+    ) -> None:
+        self._scanner, self._finder, self._rule, self._loss = scanner, finder, rule, loss
+        self._noise, self._exact = noise, exact
+        self._rate, self._max_leaves = params.learning_rate, params.max_leaves
+        self._max_depth = max_depth(params)
+        self._min_weight = params.min_child_weight
+        values = BLOCK_ROWS * scanner.slots.n_features
+        self._least = max(1, -(-START_VALUES // values))
+        self._start = self._least
+
+    def grow(self, model: Model) -> Grown | None:
+        scanner = self._scanner
+        tree = scanner.start(model.forest, model.n_trees)
+        scanner.extend(scanner.sample.n_blocks if self._exact else self._start)
+        leaves = [self._look(Leaf(0, 0))]
+        root: Split | None = None
+        proved = 0
+        while tree.n_leaves < self._max_leaves:
+            leaf = max(leaves, key=lambda leaf: leaf.gain)
+            split = leaf.split
+            if split is None:
+                if scanner.full or tree.n_leaves > 1:
+                    break
+                certain = False
+            else:
+                certain = self._rule.proved(split)
+            if not certain and not scanner.full:
+                scanner.extend(int(np.ceil(GROWTH * scanner.n_run)))
+                for leaf in leaves:
+                    self._look(leaf)
+                continue
+            assert split is not None
+            if not certain and split.z <= self._noise:
+                leaf.split = None
+                continue
+            root = root or split
+            proved += certain
+            right = scanner.split(leaf.number, split.feature, split.mask, split.gain)
+            leaf.depth += 1
+            self._look(leaf)
+            leaves.append(self._look(Leaf(right, leaf.depth)))
+        # Half of what this tree took: if that is enough the next one may do with less again.
+        self._start = max(self._least, -(-scanner.n_run // 2))
+        if scanner.full and proved < tree.n_leaves - 1:
+            self._start = scanner.n_run
+        if root is None:
+            return None
+        value = self._loss.leaf_values(scanner.leaf_sums(), scanner.sample.unit)
+        finished = tree.finish((self._rate * value).astype(np.float32))
+        scanner.finish(finished)
+        return Grown(finished, root.gamma, root.gamma_certified, proved, scanner.n_rows)
+
+    def _look(self, leaf: Leaf) -> Leaf:
+        """Find the leaf's best split in its evidence as it is now."""
+        leaf.split = None
+        if leaf.depth < self._max_depth:
+            n_rows = self._scanner.rows_in(leaf.number)
+            leaf.split = self._finder.find(
+                self._scanner.evidence[leaf.number],
+                n_rows,
+                self._scanner.sample.unit,
+                self._min_weight,
+            )
+        return leaf
+
+
+class PaperGrower:
+    """Grows trees rule by rule, as the paper does: each fired rule splits one leaf.
+
+    For each rule the sample is scanned from where the last one stopped, until some leaf has a rule
+    whose advantage is certain to exceed the target gamma. If a whole pass shows none, the target
+    becomes a little less than the best advantage seen, and the pass is repeated. Later trees start
+    from the largest advantage that the tree before found.
+    """
+
+    def __init__(
+        self,
+        scanner: Scanner,
+        rule: Paper,
+        params: Params,
+    ) -> None:
+        self._scanner, self._rule, self._rate = scanner, rule, params.learning_rate
+        self._max_leaves, self._max_depth = params.max_leaves, max_depth(params)
+        self._gamma = params.gamma_0
+
+    def grow(self, model: Model) -> Grown | None:
+        scanner = self._scanner
+        tree = scanner.start(model.forest, model.n_trees)
+        depth, value = [0], [0.0]
+        fired: list[tuple[Edge, float]] = []
+        run_rows = 0
+        gamma = self._gamma
+        while tree.n_leaves < self._max_leaves:
+            found = self._scan(gamma, depth, value)
+            run_rows += scanner.n_rows
+            if found is None:
+                break
+            leaf, rule, gamma = found
+            fired.append((rule, gamma))
+            scanner.split(leaf, rule.feature, rule.mask, rule.edge)
+            depth[leaf] += 1
+            depth.append(depth[leaf])
+            step = rule.sign * self._rate * self._rule.rule_weight(gamma)
+            value.append(value[leaf] - step)
+            value[leaf] += step
+        if not fired:
+            return None
+        self._gamma = max(rule.gamma for rule, _ in fired)
+        finished = tree.finish(np.array(value, np.float32))
+        scanner.finish(finished)
+        rule, gamma = fired[0]
+        return Grown(finished, rule.gamma, gamma, len(fired), run_rows)
+
+    def _scan(
+        self, gamma: float, depth: list[int], value: list[float]
+    ) -> tuple[int, Edge, float] | None:
+        """Scan until a rule fires; the leaf, the rule, and the target that it is above."""
+        scanner = self._scanner
+        open_leaves = [leaf for leaf, d in enumerate(depth) if d < self._max_depth]
+        if not open_leaves:
+            return None
+        while True:
+            scanner.restart()
+            best: Edge | None = None
+            while not scanner.full:
+                scanner.extend(max(scanner.n_run + 1, int(GROWTH * scanner.n_run)))
+                rules = {}
+                for leaf in open_leaves:
+                    rule = self._rule.best(
+                        scanner.evidence[leaf], scanner.rows_in(leaf), value[leaf]
+                    )
+                    if rule is not None:
+                        rules[leaf] = rule
+                if not rules:
+                    continue
+                leaf = max(rules, key=lambda leaf: self._rule.excess(rules[leaf], gamma))
+                if self._rule.excess(rules[leaf], gamma) > 0:
+                    return leaf, rules[leaf], gamma
+                best = max(rules.values(), key=lambda rule: rule.gamma)
+            if best is None or best.gamma <= self._rule.detectable(best):
+                return None
+            gamma = SHRINK * min(best.gamma, gamma)

@@ -1,0 +1,87 @@
+"""Rows of the sample summed up: by label, feature and bin, and leaf by leaf.
+
+The sample lies in blocks of `block_rows` rows. Within a block, `order` lists its rows leaf after
+leaf, each leaf's rows in their own order:
+
+    block 2:   order  [ 0 3 4 7 ... | 1 2 9 ... | 5 6 8 ... ]
+                        leaf 0        leaf 2      leaf 1        begin[2, leaf], count[2, leaf]
+
+A histogram has no empty slots: bin b of feature j is slot offset[j] + b.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sparrowboost.kernels._jit import kernel
+
+
+@kernel
+def add_rows(bins, label, w, order, begin, count, blocks, block_rows, leaf, offset, hist, v):
+    """Add the rows of one leaf to its evidence: one addition for each value.
+
+    bins       (n, d)           uint8    IN
+    label      (n,)             uint8    IN   1 = positive
+    w          (n,)             float32  IN
+    order      (n,)             uint16   IN   rows, counted from the start of their block
+    begin      (blocks, leaves) int32    IN   of a leaf's rows in its block's part of `order`
+    count      (blocks, leaves) int32    IN
+    blocks     (k,)             int64    IN   which blocks to add
+    block_rows int                       IN
+    leaf       int                       IN
+    offset     (d,)             uint64   IN   first slot of each feature
+    hist       (2, slots)       float64  OUT  sum of w by label, added to
+    v          (2,)             float64  OUT  sum of w**2 by label, added to
+    """
+    n, d = bins.shape
+    for k in range(blocks.shape[0]):
+        block = blocks[k]
+        first = block * block_rows
+        m = count[block, leaf]
+        if m == min(block_rows, n - first):  # all of the block: in the order they lie
+            for i in range(first, first + m):
+                y = np.uint64(label[i])
+                wi = np.float64(w[i])
+                v[y] += wi * wi
+                h = hist[y]
+                for j in range(d):
+                    h[offset[j] + np.uint64(bins[i, j])] += wi
+            continue
+        start = first + begin[block, leaf]
+        for place in range(start, start + m):
+            i = np.uint64(first) + np.uint64(order[place])
+            y = np.uint64(label[i])
+            wi = np.float64(w[i])
+            v[y] += wi * wi
+            h = hist[y]
+            for j in range(d):
+                h[offset[j] + np.uint64(bins[i, j])] += wi
+
+
+@kernel
+def add_leaf_sums(label, w, u, order, begin, count, blocks, block_rows, n_leaves, sums):
+    """Add up what the value of each leaf depends on.
+
+    label, w, order, begin, count, blocks, block_rows: as for `add_rows`
+    u    (n,)        float32  IN   importance of each row
+    sums (leaves, 3) float64  OUT  sum of w over negatives, over positives, and sum of w**2 / u
+    """
+    for k in range(blocks.shape[0]):
+        block = blocks[k]
+        first = block * block_rows
+        for leaf in range(n_leaves):
+            start = first + begin[block, leaf]
+            negative = 0.0
+            positive = 0.0
+            squares = 0.0
+            for place in range(start, start + count[block, leaf]):
+                i = np.uint64(first) + np.uint64(order[place])
+                wi = np.float64(w[i])
+                y = np.float64(label[i])
+                positive += y * wi
+                negative += (1.0 - y) * wi
+                if wi > 0:  # a row of importance 0 has no weight, and no share in the curvature
+                    squares += wi * wi / np.float64(u[i])
+            sums[leaf, 0] += negative
+            sums[leaf, 1] += positive
+            sums[leaf, 2] += squares

@@ -1,0 +1,71 @@
+"""The rows of a block, kept sorted by leaf while a tree grows. `evidence.py` draws the layout."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sparrowboost.kernels._jit import kernel
+
+
+@kernel
+def start_rows(n, order, begin, count, blocks, block_rows):
+    """Give all rows of some blocks to leaf 0.
+
+    n      int                        IN   rows of the sample
+    order  (n,)             uint16    OUT
+    begin  (blocks, leaves) int32     OUT
+    count  (blocks, leaves) int32     OUT
+    blocks (k,)             int64     IN
+    """
+    for k in range(blocks.shape[0]):
+        block = blocks[k]
+        first = block * block_rows
+        m = min(block_rows, n - first)
+        for i in range(m):
+            order[first + i] = i
+        for leaf in range(begin.shape[1]):
+            begin[block, leaf] = 0
+            count[block, leaf] = 0
+        count[block, 0] = m
+
+
+@kernel
+def split_rows(bins, order, begin, count, blocks, block_rows, leaf, right, feature, mask, spare):
+    """Split a leaf: rows whose bin is in `mask` stay, the others go to leaf `right`.
+
+    bins    (n, d)           uint8   IN
+    order   (n,)             uint16  IN/OUT
+    begin   (blocks, leaves) int32   IN/OUT
+    count   (blocks, leaves) int32   IN/OUT
+    blocks  (k,)             int64   IN
+    leaf    int                      IN
+    right   int                      IN   a new leaf
+    feature int                      IN
+    mask    (4,)             uint64  IN   bit b: bin b stays
+    spare   (block_rows,)    uint16  OUT  for work
+
+    Returns how many rows stay. Both sides keep the order of their rows.
+    """
+    stayed = 0
+    for k in range(blocks.shape[0]):
+        block = blocks[k]
+        first = block * block_rows
+        start = first + begin[block, leaf]
+        m = count[block, leaf]
+        left = 0
+        gone = 0
+        for place in range(start, start + m):
+            i = order[place]
+            b = np.uint64(bins[np.uint64(first) + np.uint64(i), feature])
+            stays = np.int64((mask[b >> np.uint64(6)] >> (b & np.uint64(63))) & np.uint64(1))
+            order[start + left] = i  # never past the place just read
+            spare[gone] = i
+            left += stays
+            gone += 1 - stays
+        for place in range(gone):
+            order[start + left + place] = spare[place]
+        count[block, leaf] = left
+        begin[block, right] = begin[block, leaf] + left
+        count[block, right] = gone
+        stayed += left
+    return stayed

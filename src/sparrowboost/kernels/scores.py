@@ -1,0 +1,137 @@
+"""Scores of rows under trees, and the weights that follow from them.
+
+A forest is flat, a node is one line of the cache, eight words of 64 bits:
+
+    0 ... 3   bins that go left, one bit each
+    4         right child in the lower half, left child in the upper
+    5         feature                                             6, 7  unused
+
+A leaf is a node that sends every row to itself. So after depth[t] steps from root[t] every row is
+in its leaf, and no step is a branch that the processor could guess wrong. Four rows walk at once:
+each waits for memory at every step, and waiting is shared.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sparrowboost.kernels._jit import kernel
+
+
+@kernel
+def _step(nodes, bins, i, node):
+    """The child of `node` to which row i goes."""
+    record = nodes[node]
+    b = np.uint64(bins[i, record[np.uint64(5)]])
+    left = (record[b >> np.uint64(6)] >> (b & np.uint64(63))) & np.uint64(1)
+    return (record[np.uint64(4)] >> (left << np.uint64(5))) & np.uint64(0xFFFFFFFF)
+
+
+@kernel
+def apply_trees(bins, nodes, value, root, depth, first, last, score):
+    """Add the values of trees first, ..., last - 1 to the score of each row.
+
+    bins  (n, d)  uint8    IN
+    nodes (k, 8)  uint64   IN
+    value (k,)    float32  IN
+    root  (t,)    int64    IN
+    depth (t,)    int64    IN
+    score (n,)    float32  OUT  added to, one tree after the other
+    """
+    n = bins.shape[0]
+    for start in range(0, n, 256):  # rows that stay in the nearest cache for all trees
+        stop = min(start + 256, n)
+        fours = start + (stop - start) // 4 * 4
+        for t in range(first, last):
+            top = np.uint64(root[t])
+            for i in range(start, fours, 4):
+                n0 = top
+                n1 = top
+                n2 = top
+                n3 = top
+                for _ in range(depth[t]):
+                    n0 = _step(nodes, bins, i, n0)
+                    n1 = _step(nodes, bins, i + 1, n1)
+                    n2 = _step(nodes, bins, i + 2, n2)
+                    n3 = _step(nodes, bins, i + 3, n3)
+                score[i] += value[n0]
+                score[i + 1] += value[n1]
+                score[i + 2] += value[n2]
+                score[i + 3] += value[n3]
+            for i in range(fours, stop):
+                n0 = top
+                for _ in range(depth[t]):
+                    n0 = _step(nodes, bins, i, n0)
+                score[i] += value[n0]
+
+
+@kernel
+def add_values(value, order, begin, count, blocks, block_rows, n_leaves, score):
+    """Add a tree's values to the scores of the rows on which it was grown.
+
+    value  (leaves,) float32  IN
+    order, begin, count, blocks, block_rows: as in `evidence.py`
+    score  (n,)      float32  OUT  added to
+    """
+    for k in range(blocks.shape[0]):
+        block = blocks[k]
+        first = block * block_rows
+        for leaf in range(n_leaves):
+            start = first + begin[block, leaf]
+            for place in range(start, start + count[block, leaf]):
+                score[np.uint64(first) + np.uint64(order[place])] += value[leaf]
+
+
+@kernel
+def weigh_logistic(label, u, score, w, total):
+    """Weights under the logistic loss, w = u / (1 + exp(2 y H)).
+
+    label (n,) uint8    IN
+    u     (n,) float32  IN   importance
+    score (n,) float32  IN   H
+    w     (n,) float32  OUT
+    total (2,) float64  OUT  sum of w, sum of w**2
+    """
+    one = np.float32(1.0)
+    for i in range(label.shape[0]):
+        m = score[i] if label[i] else -score[i]
+        # exp by hand, for the compiler to run several rows at once: exp(x) = 2**n * exp(r) with
+        # |r| <= ln(2) / 2, and exp(r) by its series. Far out, u / (1 + exp) is 0 or u anyway.
+        x = min(max(np.float32(2.0) * m, np.float32(-80.0)), np.float32(80.0))
+        n = np.floor(x * np.float32(1.4426950408889634) + np.float32(0.5))
+        r = x - n * np.float32(0.693359375) + n * np.float32(2.12194440e-4)
+        p = np.float32(1.0 / 720.0)
+        p = p * r + np.float32(1.0 / 120.0)
+        p = p * r + np.float32(1.0 / 24.0)
+        p = p * r + np.float32(1.0 / 6.0)
+        p = p * r + np.float32(0.5)
+        p = p * r + one
+        p = p * r + one
+        power = np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
+        w[i] = u[i] / (one + p * power)
+    s = 0.0
+    q = 0.0
+    for i in range(label.shape[0]):
+        wi = np.float64(w[i])
+        s += wi
+        q += wi * wi
+    total[0] = s
+    total[1] = q
+
+
+@kernel
+def weigh_exponential(label, u, score, most, w, total):
+    """Weights under the exponential loss, w = u * exp(-y H), the margin cut at `most`.
+
+    The other arguments are those of `weigh_logistic`.
+    """
+    s = 0.0
+    q = 0.0
+    for i in range(label.shape[0]):
+        m = score[i] if label[i] else -score[i]
+        wi = u[i] * np.exp(min(max(-m, -most), most))
+        w[i] = wi
+        s += np.float64(wi)
+        q += np.float64(wi) * np.float64(wi)
+    total[0] = s
+    total[1] = q

@@ -1,0 +1,210 @@
+"""The best split of a leaf, found in its evidence."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sparrowboost.kernels._jit import kernel
+
+# Part of the gain that one free number gives on noise, by which each further category among which
+# a subset is chosen raises the gain on noise: for k normal variables sorted by size, the best cut
+# keeps 2 / pi of their spread.
+SUBSET_NOISE = 2 / np.pi
+MIN_SHARE = 1e-9  # of a leaf's weight: less on a side is rounding
+
+
+@kernel
+def best_split(
+    hist, offset, n_bins, category, l2, category_l2, min_weight, noise, work, found, mask
+):
+    """The split that removes most loss, over all features.
+
+        gain = L**2 / (W_L + l2) + R**2 / (W_R + l2) - T**2 / (W + l2)
+
+    with L = W+ - W- on the left. Numbers are cut between bins, missing values on either side.
+    Categories (a missing one is a category, too) are ordered by L / (W + l2); prefixes of that
+    order and single ones are tried. A subset chosen among k categories fits noise as k - 1 free
+    numbers would: what more than one of them would give is taken off its gain.
+
+    hist        (2, slots) float64  IN   sum of w by label
+    offset      (d,)       uint64   IN   first slot of each feature
+    n_bins      (d,)       int64    IN   the last bin of each feature holds missing values
+    category    (d,)       uint8    IN   whether a feature is categorical
+    l2          float               IN
+    category_l2 float               IN   the same for categories
+    min_weight  float               IN   least weight of a side, above 0
+    noise       float               IN   gain that one free number gives on noise, V / W
+    work        (2, 256)   float64  OUT  for work
+    found       (5,)       float64  OUT  gain (0: none), feature, W- and W+ on the left, and the
+                                         number of categories among which a subset was chosen
+    mask        (4,)       uint64   OUT  bins that go left
+
+    A category without weight in this leaf goes with the heavier side, and so do missing values if
+    there were none.
+    """
+    one = np.uint64(1)
+    found[:] = 0.0
+    mask[:] = np.uint64(0)
+    best = 0.0
+    for j in range(n_bins.shape[0]):
+        first = np.int64(offset[j])
+        last = n_bins[j] - 1  # the bin of missing values
+        negative = 0.0
+        positive = 0.0
+        for s in range(first, first + last + 1):
+            negative += hist[0, s]
+            positive += hist[1, s]
+        weight = negative + positive
+        if weight < 2 * min_weight:
+            continue
+        total = positive - negative
+        cut = -1  # the last bin, or category in their order, that goes left
+        kind = 0  # number: missing values go left; category: a single one
+        heavier = False
+        if category[j]:
+            base = total * total / (weight + category_l2)
+            used = 0
+            for b in range(last + 1):
+                w0 = hist[0, first + b]
+                w1 = hist[1, first + b]
+                if w0 + w1 > 0:
+                    work[0, used] = (w1 - w0) / (w0 + w1 + category_l2)
+                    work[1, used] = b
+                    used += 1
+            rank = np.argsort(work[0, :used])
+            for single in range(2):
+                penalty = 0.0 if single else noise * SUBSET_NOISE * max(used - 2, 0)
+                w0 = 0.0
+                w1 = 0.0
+                for k in range(used - 1 + single):
+                    s = first + np.int64(work[1, rank[k]])
+                    w0 = hist[0, s] + (0.0 if single else w0)
+                    w1 = hist[1, s] + (0.0 if single else w1)
+                    wl = w0 + w1
+                    wr = weight - wl
+                    if wl < min_weight or wr < min_weight:
+                        continue
+                    left = w1 - w0
+                    right = total - left
+                    gain = left * left / (wl + category_l2) + right * right / (wr + category_l2)
+                    gain -= base + penalty
+                    if gain > best:
+                        best = gain
+                        cut = k
+                        kind = single
+                        heavier = wl > wr
+                        found[2] = w0
+                        found[3] = w1
+        else:
+            base = total * total / (weight + l2)
+            miss0 = hist[0, first + last]
+            miss1 = hist[1, first + last]
+            missing = miss0 + miss1 > 0
+            for side in range(2 if missing else 1):  # missing values right, then left
+                w0 = miss0 * side
+                w1 = miss1 * side
+                for b in range(last if missing and side == 0 else last - 1):
+                    w0 += hist[0, first + b]
+                    w1 += hist[1, first + b]
+                    wl = w0 + w1
+                    wr = weight - wl
+                    if wl < min_weight or wr < min_weight:
+                        continue
+                    left = w1 - w0
+                    right = total - left
+                    a = wl + l2
+                    c = wr + l2
+                    gain = (left * left * c + right * right * a) / (a * c) - base
+                    if gain > best:
+                        best = gain
+                        cut = b
+                        kind = side if missing else wl > wr
+                        found[2] = w0
+                        found[3] = w1
+        if cut < 0:
+            continue
+        found[0] = best
+        found[1] = j
+        found[4] = 0.0
+        mask[:] = np.uint64(0)
+        if category[j]:
+            if not kind:
+                found[4] = used
+            if heavier:
+                mask[:] = ~np.uint64(0)
+            for k in range(used):
+                b = np.uint64(work[1, rank[k]])
+                bit = one << (b & np.uint64(63))
+                if (k == cut) if kind else (k <= cut):
+                    mask[b >> np.uint64(6)] |= bit
+                else:
+                    mask[b >> np.uint64(6)] &= ~bit
+        else:
+            for b in range(cut + 1):
+                mask[b >> 6] |= one << np.uint64(b & 63)
+            if kind:
+                mask[last >> 6] |= one << np.uint64(last & 63)
+
+
+@kernel
+def best_edge(hist, offset, n_bins, category, scale, found, mask):
+    """The rule of +1 on one side and -1 on the other with the largest edge, |L - R|.
+
+    Both sides have weight: a rule that says the same of all rows is not one.
+
+    hist, offset, n_bins, category: as for `best_split`; of categories, single ones are tried
+    scale (2,) float64  IN   factor of the weights of each label
+    found (3,) float64  OUT  edge, feature, and the sign of the side whose bins are in `mask`
+    mask  (4,) uint64   OUT
+    """
+    one = np.uint64(1)
+    found[:] = 0.0
+    mask[:] = np.uint64(0)
+    best = 0.0
+    for j in range(n_bins.shape[0]):
+        first = np.int64(offset[j])
+        last = n_bins[j] - 1
+        total = 0.0
+        weight = 0.0
+        for s in range(first, first + last + 1):
+            total += hist[1, s] * scale[1] - hist[0, s] * scale[0]
+            weight += hist[1, s] * scale[1] + hist[0, s] * scale[0]
+        least = MIN_SHARE * weight
+        miss0 = hist[0, first + last] * scale[0]
+        miss1 = hist[1, first + last] * scale[1]
+        cut = -1
+        kind = 0
+        if category[j]:
+            for b in range(last + 1):
+                w0 = hist[0, first + b] * scale[0]
+                w1 = hist[1, first + b] * scale[1]
+                edge = 2 * (w1 - w0) - total
+                if abs(edge) > best and least < w0 + w1 < weight - least:
+                    best = abs(edge)
+                    cut = b
+                    found[2] = 1.0 if edge > 0 else -1.0
+        else:
+            for side in range(2 if miss0 + miss1 > least else 1):
+                w0 = miss0 * side
+                w1 = miss1 * side
+                for b in range(last):
+                    w0 += hist[0, first + b] * scale[0]
+                    w1 += hist[1, first + b] * scale[1]
+                    edge = 2 * (w1 - w0) - total
+                    if abs(edge) > best and least < w0 + w1 < weight - least:
+                        best = abs(edge)
+                        cut = b
+                        kind = side
+                        found[2] = 1.0 if edge > 0 else -1.0
+        if cut < 0:
+            continue
+        found[0] = best
+        found[1] = j
+        mask[:] = np.uint64(0)
+        if category[j]:
+            mask[cut >> 6] |= one << np.uint64(cut & 63)
+        else:
+            for b in range(cut + 1):
+                mask[b >> 6] |= one << np.uint64(b & 63)
+            if kind:
+                mask[last >> 6] |= one << np.uint64(last & 63)

@@ -1,0 +1,69 @@
+"""How good scores are.
+
+scikit-learn has these, too; importing it takes 80 MB, which a memory limit may not have to spare.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrowboost.losses import MAX_MARGIN
+
+Labels = npt.NDArray[np.uint8]  # (n,) 1 = positive
+Scores = npt.NDArray[np.floating]  # (n,) H(x), half the log odds
+
+
+def log_loss(label: Labels, score: Scores) -> float:
+    """Mean of -ln p(y), with p = 1 / (1 + exp(-2 H))."""
+    margin = np.where(label, score, -score).astype(np.float64)
+    return float(np.logaddexp(0, -2 * margin).mean())
+
+
+def exponential_loss(label: Labels, score: Scores) -> float:
+    """Mean of exp(-y H), the margin cut as in training."""
+    margin = np.where(label, score, -score).astype(np.float64)
+    return float(np.exp(np.clip(-margin, -MAX_MARGIN, MAX_MARGIN)).mean())
+
+
+def auc(label: Labels, score: Scores) -> float:
+    """Chance that a positive row has a higher score than a negative one; ties count half.
+
+    Examples
+    --------
+    >>> auc(np.array([0, 1, 0, 1]), np.array([0.1, 0.4, 0.4, 0.9]))
+    0.875
+    """
+    positives, negatives = _cumulated(label, score)
+    p, n = positives[-1], negatives[-1]
+    if p == 0 or n == 0:
+        return float("nan")
+    width = np.diff(negatives, prepend=0)
+    height = positives - np.diff(positives, prepend=0) / 2
+    return float((width * height).sum() / (float(p) * float(n)))
+
+
+def average_precision(label: Labels, score: Scores) -> float:
+    """Mean over the positives of the precision at their score.
+
+    Examples
+    --------
+    >>> average_precision(np.array([0, 1, 0, 1]), np.array([0.1, 0.4, 0.35, 0.9]))
+    1.0
+    """
+    positives, negatives = _cumulated(label, score)
+    if positives[-1] == 0:
+        return float("nan")
+    precision = positives / (positives + negatives)
+    return float((precision * np.diff(positives, prepend=0)).sum() / positives[-1])
+
+
+def _cumulated(
+    label: Labels, score: Scores
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Positives and negatives whose score is at least each distinct score, from the highest."""
+    order = np.argsort(score)[::-1]
+    ranked = score[order]
+    last = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), len(ranked) - 1)
+    positives = np.cumsum(label[order], dtype=np.int64)[last].astype(np.float64)
+    return positives, last + 1 - positives

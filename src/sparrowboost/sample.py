@@ -1,0 +1,109 @@
+"""The sample: rows in memory, with scores and weights that are brought up to date when scanned."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrowboost.forest import Forest
+from sparrowboost.lookup import Bins
+from sparrowboost.losses import Loss
+
+# Of a block, rows are numbered by 16 bits, and their bins stay in a core's cache while it is split.
+BLOCK_ROWS = 1 << 14
+ROW_BYTES = 1 + 4 + 4 + 4 + 2  # label, importance, score, weight, order
+
+
+class Sample:
+    """Rows drawn from the data, each with an importance that makes up for how likely it was drawn.
+
+    Parameters
+    ----------
+    bins : (n, d) uint8
+    label : (n,) uint8
+    u : (n,) float32
+        Importance: the user's weight over the probability of being drawn.
+    score : (n,) float32
+        H(x) under the first `n_trees` trees. The sample owns it from now on.
+    n_trees : int
+    loss : Loss
+    whole : bool
+        Whether these are all rows of the data.
+    copies : (n,) float32
+        Rows of the data that each stands for: 1 / the probability of being drawn.
+    """
+
+    def __init__(
+        self,
+        bins: Bins,
+        label: npt.NDArray[np.uint8],
+        u: npt.NDArray[np.float32],
+        score: npt.NDArray[np.float32],
+        n_trees: int,
+        loss: Loss,
+        *,
+        whole: bool,
+        copies: npt.NDArray[np.float32],
+    ) -> None:
+        self.bins, self.label, self.u, self.score, self.copies = bins, label, u, score, copies
+        self.n, self.whole, self._loss = len(label), whole, loss
+        self.n_blocks = -(-self.n // BLOCK_ROWS)
+        self.w = np.empty(self.n, np.float32)
+        self._version = np.full(self.n_blocks, n_trees)
+        self._totals = np.empty((self.n_blocks, 2))  # of each block: sum of w, of w**2
+        for block in range(self.n_blocks):
+            self._weigh(block)
+        self.n_eff_drawn = self.n_eff
+        # What one row counts for: its importance; in a draw by weight, what an ordinary one weighs.
+        self.unit = float(u.mean(dtype=np.float64)) if whole else self.weight / max(self.n, 1)
+
+    def bound_shares(self, share: float) -> None:
+        """Cut the importance of rows that hold more than this share of the sample's weight."""
+        most = share * self.weight
+        heavy = np.flatnonzero(self.w > most)
+        if len(heavy):
+            self.u = self.u.copy() if self.u is self.copies else self.u
+            self.u[heavy] *= most / self.w[heavy]
+            for block in np.unique(heavy // BLOCK_ROWS):
+                self._weigh(int(block))
+            self.n_eff_drawn = self.n_eff
+
+    def rows(self, block: int) -> slice:
+        return slice(block * BLOCK_ROWS, min((block + 1) * BLOCK_ROWS, self.n))
+
+    def _weigh(self, block: int) -> None:
+        rows = self.rows(block)
+        self._loss.weigh(
+            self.label[rows], self.u[rows], self.score[rows], self.w[rows], self._totals[block]
+        )
+
+    def refresh(self, block: int, forest: Forest, n_trees: int) -> None:
+        """Bring the scores and weights of a block up to date."""
+        from sparrowboost.kernels.scores import apply_trees
+
+        if self._version[block] < n_trees:
+            rows = self.rows(block)
+            apply_trees(
+                self.bins[rows],
+                *forest.arrays,
+                int(self._version[block]),
+                n_trees,
+                self.score[rows],
+            )
+            self.mark(block, n_trees)
+
+    def mark(self, block: int, n_trees: int) -> None:
+        """Say that a block's scores hold so many trees now; its weights follow."""
+        self._version[block] = n_trees
+        self._weigh(block)
+
+    @property
+    def n_eff(self) -> float:
+        """(sum w)**2 / sum w**2, each block's as of when it was last scanned."""
+        total, squares = self._totals.sum(0)
+        return float(total * total / squares) if squares > 0 else 0.0
+
+    @property
+    def weight(self) -> float:
+        """Sum of w, an estimate of the sum over all data."""
+        return float(self._totals[:, 0].sum())

@@ -1,0 +1,391 @@
+"""The sampler: draws a new sample by weight, from the store at first, from the strata later.
+
+One draw, for one version of the model. A row of weight w shall stand in it w / scale times:
+
+    1  of each stratum, read a random share of the chunks: its upper weight / scale, at most all
+    2  bring the rows read up to date with the trees that they have not seen; weigh them
+    3  keep a row with chance min(1, w / (share * scale)), and note how many rows it stands for,
+       1 / (share * chance): that holds for weights that have drifted, too
+    4  append every row read to the stratum of its new weight
+
+Rows never read lie in the store, as one more stratum whose weights are the base rule's. If the
+first draw has read all of it, the rows of the label that weighs more are in the strata from then
+on, and only those of the other label are left: light ones, of which later draws read few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrowboost.kernels.draws import pick_rows, shuffle_rows
+from sparrowboost.kernels.scores import apply_trees
+from sparrowboost.losses import Loss
+from sparrowboost.model import Model
+from sparrowboost.sample import Sample
+from sparrowboost.store import Dataset
+from sparrowboost.strata import N_STRATA, STATE_BYTES, Rows, Strata
+from sparrowboost.threads import ordered_map
+
+ROWS_PER_EFF = 2.0  # rows of a draw for each of its n_eff: more only cost scanning
+MAX_SHARE = 0.01  # of a draw's weight that one row may hold
+MIN_SHARE_ROWS = 10  # or the weight of so many rows, in small draws
+SPARE_ROOM = 1.1  # rows made room for, over those expected
+GUIDE_BLOCKS = 8  # of a weighted store, looked at for how its weights are spread
+MEMORY_OF_SPREAD = 0.5  # how much the last draw counts in what a stratum's weights are like now
+
+
+@dataclass
+class Counts:
+    """What drawing took, over all draws."""
+
+    rows_read: int = 0
+    bytes_read: int = 0
+    rows_kept: int = 0
+    n_samples: int = 0
+
+
+@dataclass(frozen=True)
+class Guide:
+    """What is known of all rows' weights before a draw: some weights, each of so many rows."""
+
+    weight: npt.NDArray[np.floating[Any]]
+    rows: npt.NDArray[np.floating[Any]]
+    label: npt.NDArray[np.uint8]
+
+    @classmethod
+    def of(cls, sample: Sample) -> Guide:
+        return cls(sample.w / sample.copies, sample.copies, sample.label)
+
+    def spread(self, label: int) -> float:
+        """Root mean square of the weights of a label's rows."""
+        mine = self.label == label
+        squares = float((self.rows[mine] * np.square(self.weight[mine])).sum(dtype=np.float64))
+        return (squares / max(float(self.rows[mine].sum(dtype=np.float64)), 1.0)) ** 0.5
+
+    def rows_at(self, scale: float) -> float:
+        """Rows that a draw at this scale is expected to keep."""
+        return float((self.rows * np.minimum(self.weight / scale, 1)).sum(dtype=np.float64))
+
+    def n_eff_at(self, scale: float) -> float:
+        total = float((self.rows * self.weight).sum(dtype=np.float64))
+        heavier = self.rows * self.weight * np.maximum(self.weight, scale)
+        return total**2 / float(heavier.sum(dtype=np.float64))
+
+    def scale_for(self, most_rows: int) -> float:
+        """The scale of the largest draw that is worth its rows, and has at most so many."""
+        low = 1e-12 * float(self.weight.max())
+        high = float((self.rows * self.weight).sum(dtype=np.float64))  # one row
+        for _ in range(60):
+            middle = (low * high) ** 0.5
+            rows = self.rows_at(middle)
+            if rows <= most_rows and rows <= ROWS_PER_EFF * self.n_eff_at(middle):
+                high = middle
+            else:
+                low = middle
+        return high
+
+
+class Sampler:
+    """Draws samples of a data set by weight.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    loss : Loss
+    base_score : float
+    folder : where the strata's scratch file goes
+    seed : int
+    n_jobs : int
+        Threads of a draw that somebody waits for; one in the background takes one.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        loss: Loss,
+        base_score: float,
+        *,
+        folder: Path,
+        seed: int,
+        n_jobs: int,
+    ) -> None:
+        self._dataset, self._loss, self._base, self._folder = dataset, loss, base_score, folder
+        self._seed, self._n_jobs = seed, n_jobs
+        self._strata: Strata | None = None
+        self._unread = np.arange(dataset.n_blocks)
+        self._left: int | None = None  # the only label in them, if the other's rows were taken out
+        self._spread = np.zeros(N_STRATA)  # root mean square of each stratum's weights, when read
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="sparrow-sample")
+        self._next: Future[tuple[Sample, int]] | None = None
+        self._draws = 0
+        self.counts = Counts()
+
+    def close(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+        self._pool.shutdown()
+        if self._strata is not None:
+            self._strata.close()
+
+    # -- the next sample, in the background ------------------------------------------------------
+
+    def request(self, model: Model, guide: Guide, most_rows: int) -> None:
+        """Begin to draw the next sample in the background, for the model as it is now."""
+        if self._next is None:
+            self._next = self._pool.submit(self.draw, model, guide, most_rows)
+
+    @property
+    def requested(self) -> bool:
+        return self._next is not None
+
+    def take(self) -> Sample:
+        """The sample that was requested; waits until it is drawn."""
+        assert self._next is not None
+        (sample, n_read), self._next = self._next.result(), None
+        return self._count(sample, n_read)
+
+    def _count(self, sample: Sample, n_read: int) -> Sample:
+        self.counts.rows_read += n_read
+        self.counts.bytes_read += n_read * (self._dataset.n_features + STATE_BYTES)
+        self.counts.rows_kept += sample.n
+        self.counts.n_samples += 1
+        return sample
+
+    # -- one draw --------------------------------------------------------------------------------
+
+    def all_rows(self) -> Sample:
+        """All rows of the data as one sample, nothing left out."""
+        data = self._dataset
+        buffer = _Buffer(data.n_rows, data.n_features, weighted=data.weighted)
+        ones = np.ones(0, np.float32)
+        for rows, _ in self._read(list(range(data.n_blocks)), self._rows_of_block, self._n_jobs):
+            n = len(rows.label)
+            if len(ones) < n:
+                ones = np.ones(n, np.float32)
+            buffer.add(rows, slice(0, n), ones[:n])
+        return self._count(self._finish(buffer, 0, whole=True, seed=None), data.n_rows)
+
+    def first(self, guide: Guide, most_rows: int) -> Sample:
+        """The first sample: from the store's random blocks, under the base score."""
+        model = Model(self._dataset.binning, self._dataset.classes, self._loss.name, self._base)
+        return self.again(model, guide, most_rows)
+
+    def again(self, model: Model, guide: Guide, most_rows: int) -> Sample:
+        """A new sample for the model as it is now; the caller waits."""
+        return self._count(*self.draw(model, guide, most_rows))
+
+    def draw(self, model: Model, guide: Guide, most_rows: int) -> tuple[Sample, int]:
+        """Draw a sample in which a row of weight w stands w / scale times; and the rows read."""
+        scale = guide.scale_for(most_rows)
+        rng = np.random.default_rng([self._seed, self._draws])
+        self._draws += 1
+        buffer = _Buffer(
+            int(SPARE_ROOM * guide.rows_at(scale)) + 1000,
+            self._dataset.n_features,
+            weighted=self._dataset.weighted,
+        )
+        forest, last = model.forest.arrays, model.n_trees
+        picker = _Picker(buffer, scale, float(rng.random()))
+
+        def update(rows: Rows) -> npt.NDArray[np.float32]:
+            """Bring rows up to date; their weights."""
+            catch_up(rows, forest, last)
+            w = np.empty(len(rows.label), np.float32)
+            u = rows.weight if len(rows.weight) else np.ones(len(w), np.float32)
+            self._loss.weigh(rows.label, u, rows.score, w, np.empty(2))
+            return w
+
+        rows_read = 0
+        for source in self._sources(scale, guide, last, rng):
+
+            def work(item: Any, source: _Source = source) -> tuple[Rows, npt.NDArray[np.float32]]:
+                rows = source.read(item)
+                return rows, update(rows)
+
+            n_read, squares = 0, 0.0
+            with closing(
+                ordered_map(work, source.items, self._n_jobs, self._n_jobs + 1)
+            ) as results:
+                for item, (rows, w) in zip(source.items, results, strict=True):
+                    picker.pick(rows, w, source.share)
+                    if last > 0:
+                        self._put_back(rows, w)
+                        source.forget(item)
+                    elif source.share == 1:  # the base rule's weights: the labels tell them
+                        heavy = np.flatnonzero(rows.label == self._heavier)
+                        self._put_back(rows.take(heavy), w[heavy])
+                    n_read += len(w)
+                    squares += float(np.square(w, dtype=np.float64).sum())
+            rows_read += n_read
+            if source.stratum is not None and n_read:
+                self._learn(source.stratum, (squares / n_read) ** 0.5)
+            if last == 0 and source.share == 1:
+                self._left = 1 - self._heavier
+        sample = self._finish(buffer, last, whole=False, seed=int(rng.integers(2**63)))
+        return sample, rows_read
+
+    def _sources(
+        self, scale: float, guide: Guide, n_trees: int, rng: np.random.Generator
+    ) -> Iterator[_Source]:
+        """What to read of the store and of each stratum."""
+        if self._strata is not None:
+            strata = self._strata
+            before = [(k, strata.n_chunks(k)) for k in range(N_STRATA) if strata.n_chunks(k)]
+            # All are picked before the first row is put back: no row is met twice in a draw.
+            plans = []
+            for k, n_chunks in before:
+                weight = max(strata.upper(k), self._spread[k])
+                n = max(1, min(n_chunks, int(np.ceil(n_chunks * weight / scale))))
+                picked = strata.pick(k, n, rng)
+                plans.append(_Source(k, n / n_chunks, picked, strata.read, strata.forget))
+            yield from plans
+        if len(self._unread):
+            n = len(self._unread)
+            weight = self._heaviest if self._left is None else guide.spread(self._left)
+            n = max(1, min(n, int(np.ceil(n * weight / scale))))
+            order = rng.permutation(self._unread)
+            share = n / len(self._unread)
+            if n_trees > 0:
+                self._unread = np.sort(order[n:])
+            # In the order of the disk; which blocks they are was random.
+            items = np.sort(order[:n]).tolist()
+            yield _Source(None, share, items, self._rows_of_block, lambda item: None)
+
+    def weigh_base(self) -> Guide:
+        """The weights that rows have under the base score; learns which are the heaviest."""
+        data = self._dataset
+        w, total = np.empty(2, np.float32), np.empty(2)
+        label, score = np.array([0, 1], np.uint8), np.full(2, self._base, np.float32)
+        self._loss.weigh(label, np.ones(2, np.float32), score, w, total)
+        rows = np.array([data.n_rows - data.n_positive, data.n_positive], np.float64)
+        self._heavier = int(w.argmax())
+        if not data.weighted:
+            self._heaviest = float(w.max())
+            return Guide(w, rows, label)
+        some = [data.read_block(i) for i in range(min(data.n_blocks, GUIDE_BLOCKS))]
+        y = np.concatenate([block.label for block in some])
+        u = np.concatenate([block.weight for block in some if block.weight is not None])
+        self._heaviest = float((w[y] * u).max())
+        return Guide(w[y] * u, np.full(len(y), data.n_rows / len(y)), y)
+
+    def _rows_of_block(self, index: int) -> Rows:
+        block = self._dataset.read_block(index)
+        n = len(block.label)
+        weight = block.weight if block.weight is not None else np.empty(0, np.float32)
+        score = np.full(n, self._base, np.float32)
+        rows = Rows(block.bins, block.label, weight, score, np.zeros(n, np.int32))
+        if self._left is None:
+            return rows
+        return rows.take(np.flatnonzero(rows.label == self._left))
+
+    def _read(
+        self, items: list[int], read: Callable[[int], Rows], n_jobs: int
+    ) -> Iterator[tuple[Rows, int]]:
+        with closing(ordered_map(read, items, n_jobs, n_jobs + 1)) as results:
+            yield from zip(results, items, strict=True)
+
+    def _put_back(self, rows: Rows, w: npt.NDArray[np.float32]) -> None:
+        if self._strata is None:
+            data = self._dataset
+            self._strata = Strata(self._folder, data.n_features, weighted=data.weighted)
+        self._strata.append(rows, w)
+
+    def _learn(self, stratum: int, spread: float) -> None:
+        """Remember what a stratum's weights were when read: drifted rows ask for more reading."""
+        old = self._spread[stratum] or spread
+        self._spread[stratum] = MEMORY_OF_SPREAD * spread + (1 - MEMORY_OF_SPREAD) * old
+
+    def _finish(self, buffer: _Buffer, n_trees: int, *, whole: bool, seed: int | None) -> Sample:
+        bins, label, copies, weight, score = buffer.parts()
+        if seed is not None:
+            shuffle_rows(np.uint64(seed), bins, label, copies, weight, score)
+        u = copies * weight if len(weight) else copies
+        sample = Sample(bins, label, u, score, n_trees, self._loss, whole=whole, copies=copies)
+        if not whole:
+            sample.bound_shares(max(MAX_SHARE, MIN_SHARE_ROWS / max(sample.n, 1)))
+        return sample
+
+
+def catch_up(rows: Rows, forest: tuple[npt.NDArray[Any], ...], n_trees: int) -> None:
+    """Add to each row's score the trees that it has not seen; never the others again."""
+    seen = rows.seen
+    # A chunk's rows were put there by one draw, or a few: runs of rows have seen the same trees.
+    starts = np.flatnonzero(np.diff(seen, prepend=-1))
+    for start, stop in zip(starts, [*starts[1:], len(seen)], strict=True):
+        part = slice(start, stop)
+        apply_trees(rows.bins[part], *forest, int(seen[start]), n_trees, rows.score[part])
+    seen[:] = n_trees
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Part of a draw: some chunks of one stratum, or blocks of the store."""
+
+    stratum: int | None
+    share: float  # of its chunks that are read
+    items: list[Any]
+    read: Callable[[Any], Rows]
+    forget: Callable[[Any], None]
+
+
+class _Buffer:
+    """Room for the rows of a sample that is being drawn."""
+
+    def __init__(self, capacity: int, n_features: int, *, weighted: bool) -> None:
+        self.n, self.capacity = 0, capacity
+        self._bins = np.empty((capacity, n_features), np.uint8)
+        self._label = np.empty(capacity, np.uint8)
+        self._copies = np.empty(capacity, np.float32)
+        self._weight = np.empty(capacity * weighted, np.float32)
+        self._score = np.empty(capacity, np.float32)
+
+    def add(self, rows: Rows, which: Any, copies: npt.NDArray[np.float32]) -> None:
+        to = slice(self.n, self.n + len(copies))
+        self._bins[to], self._label[to] = rows.bins[which], rows.label[which]
+        self._copies[to], self._score[to] = copies, rows.score[which]
+        if len(self._weight):
+            self._weight[to] = rows.weight[which]
+        self.n = to.stop
+
+    def halve(self, odd: int) -> None:
+        """Keep every second row, each for two."""
+        for part in (self._bins, self._label, self._copies, self._weight, self._score):
+            if len(part):
+                half = part[odd : self.n : 2]
+                part[: len(half)] = half.copy()
+        self.n = len(range(odd, self.n, 2))
+        self._copies[: self.n] *= 2
+
+    def parts(self) -> tuple[npt.NDArray[Any], ...]:
+        n = self.n
+        weight = self._weight[:n]
+        return self._bins[:n], self._label[:n], self._copies[:n], weight, self._score[:n]
+
+
+class _Picker:
+    """Picks rows into a buffer; if there are more than it has room for, thins out what it has."""
+
+    def __init__(self, buffer: _Buffer, scale: float, carry: float) -> None:
+        self._buffer, self._scale, self._carry = buffer, scale, carry
+
+    def pick(self, rows: Rows, w: npt.NDArray[np.float32], share: float) -> None:
+        pick, copies = np.empty(len(w), np.int64), np.empty(len(w), np.float32)
+        start = 0
+        while start < len(w):
+            room = self._buffer.capacity - self._buffer.n
+            if room == 0:
+                self._buffer.halve(int(self._carry * 2))
+                self._scale *= 2
+                continue
+            n, start, self._carry = pick_rows(
+                w, self._scale, share, self._carry, start, pick, copies, room
+            )
+            self._buffer.add(rows, pick[:n], copies[:n])

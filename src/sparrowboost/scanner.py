@@ -1,0 +1,224 @@
+"""The scanner: reads a growing run of the sample's blocks into evidence, leaf by leaf.
+
+The run starts where the last tree's ended and goes round. Each leaf's evidence holds all rows of
+the run that reach the leaf: when a leaf splits, its smaller side is summed up and the larger one
+is what remains; when the run is extended, the new rows go through the tree so far.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrowboost.evidence import Evidence, Slots
+from sparrowboost.forest import Forest
+from sparrowboost.kernels.evidence import add_leaf_sums, add_rows
+from sparrowboost.kernels.partition import split_rows, start_rows
+from sparrowboost.kernels.scores import add_values
+from sparrowboost.sample import BLOCK_ROWS, Sample
+from sparrowboost.threads import Crew
+from sparrowboost.tree import Mask, Tree, TreeBuilder
+
+Blocks = npt.NDArray[np.int64]
+
+# Work is cut into parts by its size, not by the number of threads, and the parts are added in
+# order: so the sums, and the model, are the same for any number of threads.
+PART_VALUES = 1 << 18  # of a part, if that leaves several: some 0.2 ms
+MAX_PARTS = 16
+PART_BYTES = 32 << 20  # of all parts' histograms
+
+
+class Scanner:
+    """Evidence for the leaves of a tree that grows.
+
+    Parameters
+    ----------
+    slots : Slots
+    max_leaves : int
+    crew : Crew
+    """
+
+    def __init__(self, slots: Slots, max_leaves: int, crew: Crew) -> None:
+        self.slots, self._crew = slots, crew
+        self.evidence = [Evidence(slots) for _ in range(max_leaves)]
+        room = PART_BYTES // self.evidence[0].n_bytes
+        self._parts = [Evidence(slots) for _ in range(max(1, min(MAX_PARTS, room)))]
+        self._spare = np.empty((len(self._parts), BLOCK_ROWS), np.uint16)
+        self._cursor = 0
+        self.rows_scanned = 0
+
+    def load(self, sample: Sample) -> None:
+        """Scan this sample from now on."""
+        self.sample = sample
+        self._order = np.empty(sample.n, np.uint16)
+        shape = (sample.n_blocks, len(self.evidence))
+        self._begin, self._count = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+        self._cursor = 0
+
+    def start(self, forest: Forest, n_trees: int) -> TreeBuilder:
+        """A new tree, with nothing scanned yet."""
+        self._forest, self._n_trees = forest, n_trees
+        self.tree = TreeBuilder(len(self.evidence))
+        self.restart()
+        return self.tree
+
+    def restart(self) -> None:
+        """Forget all evidence; keep the tree so far."""
+        self._blocks: Blocks = np.empty(0, np.int64)
+        for leaf in range(self.tree.n_leaves):
+            self.evidence[leaf].clear()
+
+    @property
+    def full(self) -> bool:
+        """Whether the run is the whole sample."""
+        return len(self._blocks) == self.sample.n_blocks
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the run."""
+        return sum(self.sample.rows(b).stop - self.sample.rows(b).start for b in self._blocks)
+
+    @property
+    def n_run(self) -> int:
+        """Blocks of the run."""
+        return len(self._blocks)
+
+    def rows_in(self, leaf: int) -> int:
+        """Rows of the run that reach a leaf."""
+        return int(self._count[self._blocks, leaf].sum())
+
+    def extend(self, n_blocks: int) -> None:
+        """Read on until the run has so many blocks, or all."""
+        n = self.sample.n_blocks
+        more = min(n_blocks, n) - len(self._blocks)
+        new = (self._cursor + np.arange(more)) % n
+        self._cursor = int((self._cursor + more) % n)
+        self._blocks = np.concatenate((self._blocks, new))
+        parts = self._cut(new, len(new) * BLOCK_ROWS)
+        self._crew.run([partial(self._arrive, part, k) for k, part in enumerate(parts)])
+        for leaf in range(self.tree.n_leaves):
+            self._add(leaf, self.evidence[leaf], new)
+        self.rows_scanned += int(self._count[new, : self.tree.n_leaves].sum())
+
+    def _arrive(self, blocks: Blocks, spare: int) -> None:
+        """Bring blocks up to date and send their rows through the tree so far."""
+        for block in blocks:
+            self.sample.refresh(int(block), self._forest, self._n_trees)
+        begin, count = self._begin, self._count
+        start_rows(self.sample.n, self._order, begin, count, blocks, BLOCK_ROWS)
+        for node in range(self.tree.n_leaves - 1):
+            self._split(blocks, spare, int(self.tree.split_leaf[node]), node + 1)
+
+    def _split(self, blocks: Blocks, spare: int, leaf: int, right: int) -> None:
+        node = right - 1
+        split_rows(
+            self.sample.bins,
+            self._order,
+            self._begin,
+            self._count,
+            blocks,
+            BLOCK_ROWS,
+            leaf,
+            right,
+            self.tree.feature[node],
+            self.tree.mask[node],
+            self._spare[spare],
+        )
+
+    def split(self, leaf: int, feature: int, mask: Mask, gain: float) -> int:
+        """Split a leaf in the tree and in the evidence; returns the new, right leaf."""
+        right = self.tree.split(leaf, feature, mask, gain)
+        parts = self._cut(self._blocks, self.rows_in(leaf))
+        jobs = [partial(self._split, part, k, leaf, right) for k, part in enumerate(parts)]
+        self._crew.run(jobs)
+        small = right if self.rows_in(right) <= self.rows_in(leaf) else leaf
+        if small == leaf:  # the evidence of both is in `leaf`: what remains of it is the right's
+            pair = self.evidence[leaf], self.evidence[right]
+            self.evidence[right], self.evidence[leaf] = pair
+        self.evidence[small].clear()
+        self._add(small, self.evidence[small], self._blocks)
+        self.evidence[right if small == leaf else leaf] -= self.evidence[small]
+        return right
+
+    def _add(self, leaf: int, evidence: Evidence, blocks: Blocks) -> None:
+        """Add some blocks' rows of a leaf to evidence."""
+        parts = self._cut(blocks, int(self._count[blocks, leaf].sum()))
+        if len(parts) == 1:
+            self._add_part(parts[0], leaf, evidence)
+            return
+        private = self._parts[: len(parts)]
+        for part in private:
+            part.clear()
+        jobs = zip(parts, private, strict=True)
+        self._crew.run([partial(self._add_part, blocks, leaf, own) for blocks, own in jobs])
+        for own in private:
+            evidence += own
+
+    def _add_part(self, blocks: Blocks, leaf: int, evidence: Evidence) -> None:
+        sample = self.sample
+        add_rows(
+            sample.bins,
+            sample.label,
+            sample.w,
+            self._order,
+            self._begin,
+            self._count,
+            blocks,
+            BLOCK_ROWS,
+            leaf,
+            self.slots.offset,
+            evidence.hist,
+            evidence.v,
+        )
+
+    def _cut(self, blocks: Blocks, n_rows: int) -> list[Blocks]:
+        """Blocks in parts of about equal work, as many as the work is worth."""
+        values = n_rows * self.slots.n_features
+        n = max(1, min(len(self._parts), len(blocks), values // PART_VALUES))
+        return [blocks] if n == 1 else np.array_split(blocks, n)
+
+    def leaf_sums(self) -> npt.NDArray[np.float64]:
+        """(leaves, 3) W-, W+ and sum of w**2 / u of each leaf's rows in the run."""
+        sample, n_leaves = self.sample, self.tree.n_leaves
+        parts = self._cut(self._blocks, self.n_rows)
+        sums = np.zeros((len(parts), n_leaves, 3))
+
+        def work(part: Blocks, own: npt.NDArray[np.float64]) -> None:
+            add_leaf_sums(
+                sample.label,
+                sample.w,
+                sample.u,
+                self._order,
+                self._begin,
+                self._count,
+                part,
+                BLOCK_ROWS,
+                n_leaves,
+                own,
+            )
+
+        self._crew.run([partial(work, part, sums[k]) for k, part in enumerate(parts)])
+        return sums.sum(0)
+
+    def finish(self, tree: Tree) -> None:
+        """Add a finished tree to the scores of the rows of the run: their leaves are known."""
+        value = tree.value
+
+        def work(part: Blocks) -> None:
+            add_values(
+                value,
+                self._order,
+                self._begin,
+                self._count,
+                part,
+                BLOCK_ROWS,
+                len(value),
+                self.sample.score,
+            )
+            for block in part:
+                self.sample.mark(int(block), self._n_trees + 1)
+
+        parts = self._cut(self._blocks, self.n_rows)
+        self._crew.run([partial(work, part) for part in parts])

@@ -1,0 +1,196 @@
+"""The stopping rules: evidence in, the split that is proved out. The tests' constants are here.
+
+A candidate is a split of a leaf. Its evidence is a sum of independent terms, one for each row: its
+fluctuation after any number of rows is bounded by a law of the iterated logarithm: with chance
+1 - sigma no false candidate, of all |H| that are tested, ever exceeds
+
+    sqrt(2 V (ln ln n + B)),   B = ln(|H| / sigma),   V = sum w**2
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sparrowboost.evidence import Evidence, Slots
+from sparrowboost.kernels.splits import best_edge, best_split
+from sparrowboost.tree import MASK_WORDS, Mask
+
+SIGMA = 1e-3  # chance that any false rule ever fires (paper, appendix B)
+RHO = 0.3  # share of the empirical edge that must be certain; see docs/learner.md
+L2 = 3.0  # rows' worth of weight, added to each side of a split; chosen on data, docs/learner.md
+CATEGORY_L2 = 10.0  # the same where a category is a free number
+MIN_ROWS = 16  # for ln ln
+C = 1.0  # paper, after its equation of the stopping rule
+T0 = 100  # examples before a rule may fire; the law needs some before it holds
+SHRINK = 0.9  # of the best empirical advantage, the target after a pass in which no rule fired
+MIN_SHARE = 1e-9  # of a leaf's weight on a side: less is rounding
+
+
+@dataclass(frozen=True)
+class Split:
+    """The best split that a leaf's evidence shows."""
+
+    gain: float  # weight's worth of loss that it removes
+    feature: int
+    mask: Mask
+    left: tuple[float, float]  # W-, W+ that go left
+    total: tuple[float, float]  # W-, W+ of the leaf
+    v: float
+    z: float  # gain in standard deviations of what noise would give
+    boundary: float  # of z, below which a split may be noise
+
+    @property
+    def gamma(self) -> float:
+        """Advantage over a coin of predicting the heavier label on each side."""
+        (l0, l1), (t0, t1) = self.left, self.total
+        return 0.5 * (abs(l1 - l0) + abs((t1 - l1) - (t0 - l0))) / (t0 + t1)
+
+    @property
+    def gamma_certified(self) -> float:
+        """The advantage that is certain: the empirical one less its largest fluctuation."""
+        t0, t1 = self.total
+        return max(0.0, self.gamma - 0.5 * self.boundary * self.v**0.5 / (t0 + t1))
+
+
+class SplitFinder:
+    """Finds the best split of a leaf's evidence, and how far it must stand out.
+
+    Parameters
+    ----------
+    slots : Slots
+    sigma : float
+    l2 : float
+        In rows.
+    """
+
+    def __init__(self, slots: Slots, *, sigma: float = SIGMA, l2: float = L2) -> None:
+        self._slots, self._l2 = slots, l2
+        # Each feature gets an equal share of sigma, and its candidates equal shares of that. A
+        # number is cut between any two bins, with missing values on either side; of categories
+        # any one stands against the rest, or (see `b_of`) any subset.
+        self._b = np.log(slots.n_features * np.maximum(2 * slots.n_bins, 1) / sigma)
+        self._work = np.empty((2, 256))
+        self._found = np.empty(5)
+
+    def b_of(self, feature: int, subset_of: int) -> float:
+        """B = ln(|H| / sigma) of a feature; a subset is one of 2**(k - 1)."""
+        return float(self._b[feature] + max(subset_of - 1, 0) * np.log(2))
+
+    def find(self, evidence: Evidence, n_rows: int, unit: float, min_weight: float) -> Split | None:
+        """The best split, or None where there is none that leaves weight on both sides."""
+        w0, w1 = evidence.weights
+        v, weight = float(evidence.v.sum()), float(w0 + w1)
+        if weight <= 0 or v <= 0:
+            return None
+        mask = np.empty(MASK_WORDS, np.uint64)
+        found = self._found
+        best_split(
+            evidence.hist,
+            self._slots.offset,
+            self._slots.n_bins,
+            self._slots.category,
+            self._l2 * unit,
+            (self._l2 + CATEGORY_L2) * unit,
+            max(min_weight * unit, MIN_SHARE * weight),
+            v / weight,
+            self._work,
+            found,
+            mask,
+        )
+        gain, feature, l0, l1, subset_of = found.tolist()
+        if gain <= 0:
+            return None
+        b = self.b_of(int(feature), int(subset_of))
+        return Split(
+            gain=gain,
+            feature=int(feature),
+            mask=mask,
+            left=(l0, l1),
+            total=(float(w0), float(w1)),
+            v=v,
+            z=(gain * weight / v) ** 0.5,
+            boundary=(2 * (np.log(np.log(max(n_rows, MIN_ROWS))) + b)) ** 0.5,
+        )
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """Take a split when a share rho of its edge is certain. No target, no failed pass."""
+
+    rho: float = RHO
+
+    def proved(self, split: Split) -> bool:
+        return split.z * (1 - self.rho) >= split.boundary
+
+
+@dataclass(frozen=True)
+class Edge:
+    """The rule of largest edge in a leaf's evidence: +1 or -1 by side, on this leaf only."""
+
+    feature: int
+    mask: Mask
+    sign: float  # what the rule says where the bin is in `mask`; the other side gets the opposite
+    edge: float  # sum of w h y
+    weight: float
+    v: float
+    n: int
+
+    @property
+    def gamma(self) -> float:
+        """The empirical advantage: the edge is 2 gamma of the weight."""
+        return 0.5 * self.edge / self.weight
+
+
+@dataclass(frozen=True)
+class Paper:
+    """The paper's rule: fire when the edge is above a target gamma, and that is certain.
+
+        M = sum w (h y - 2 gamma),    V = sum w**2
+        fire if  t > t0  and  M > C sqrt(V (ln ln(V / M) + B))
+
+    over the examples that reach the leaf. Weights are taken in units of their mean, so that V / M
+    is a number.
+    """
+
+    slots: Slots
+    sigma: float = SIGMA
+
+    @property
+    def b(self) -> float:
+        """ln(|H| / sigma): each cut or category, both signs, missing values on either side."""
+        return float(np.log(4 * self.slots.n / self.sigma))
+
+    def best(self, evidence: Evidence, n_rows: int, value: float) -> Edge | None:
+        """The best rule on a leaf whose rows the tree so far gives this value.
+
+        The rows' weights are of before the tree: those of a leaf all change by exp(-y value).
+        """
+        scale = np.exp(np.array([value, -value]))
+        weight = float((evidence.weights * scale).sum())
+        found, mask = np.empty(3), np.empty(MASK_WORDS, np.uint64)
+        slots = self.slots
+        best_edge(evidence.hist, slots.offset, slots.n_bins, slots.category, scale, found, mask)
+        edge, feature, sign = found.tolist()
+        if edge <= 0 or weight <= 0:
+            return None
+        v = float((evidence.v * scale**2).sum())
+        return Edge(int(feature), mask, sign, edge, weight, v, n_rows)
+
+    def excess(self, rule: Edge, gamma: float) -> float:
+        """M less what it must exceed: the rule fires above 0."""
+        mean = rule.weight / max(rule.n, 1)
+        m, v = (rule.edge - 2 * gamma * rule.weight) / mean, rule.v / mean**2
+        if rule.n <= T0 or m <= 0:
+            return -np.inf
+        return m - C * (v * (np.log(np.log(max(v / m, np.e))) + self.b)) ** 0.5
+
+    def detectable(self, rule: Edge) -> float:
+        """The advantage that a whole pass could just prove of a rule whose edge is all excess."""
+        return 0.5 * C * (rule.v * self.b) ** 0.5 / rule.weight
+
+    @staticmethod
+    def rule_weight(gamma: float) -> float:
+        """How much a rule of this advantage adds to the score."""
+        return 0.5 * float(np.log((0.5 + gamma) / (0.5 - gamma)))

@@ -1,0 +1,195 @@
+"""The strata: examples on disk by weight, sole owner of their file.
+
+    stratum   ... [1/4, 1/2) | [1/2, 1) | [1, 2) | [2, 4) ...     by the weight when last seen
+
+Each stratum is a queue: rows are appended to a buffer in memory, and a full buffer becomes a chunk
+in one scratch file. Chunks are taken out whole and their places in the file are used again, so the
+file never holds more than the rows that are in it. It has no name: whatever ends the process, the
+system takes the room back.
+
+    chunk   score (m,) float32 | seen (m,) int32 | weight (m,) float32 if any | bins | label
+
+Which chunks are taken is drawn at random. First in, first out would be biased: what has waited
+longest has drifted most, and would stand for all that came after it.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrowboost.disk import guard_disk
+from sparrowboost.errors import StoreError
+from sparrowboost.kernels.draws import find_strata
+from sparrowboost.lookup import Bins
+from sparrowboost.shuffle import read_all
+
+CHUNK_BYTES = 256 << 10  # read at random places about as fast as end to end
+LOWEST = -40  # log2 of the lightest weight told apart
+N_STRATA = 80  # up to 2**40, where the exponential loss cuts its margins
+STATE_BYTES = 1 + 4 + 4  # label, score, trees seen
+
+
+class Rows(NamedTuple):
+    """Rows with what is known of their score."""
+
+    bins: Bins  # (n, d)
+    label: npt.NDArray[np.uint8]  # (n,)
+    weight: npt.NDArray[np.float32]  # (n,) the user's; (0,) if rows have none
+    score: npt.NDArray[np.float32]  # (n,) H(x) under the first `seen` trees
+    seen: npt.NDArray[np.int32]  # (n,)
+
+    def take(self, which: Any) -> Rows:
+        """Some of the rows: a slice of them, or a copy of those with these numbers."""
+        return Rows._make(part[which] if len(part) else part for part in self)
+
+
+class Chunk(NamedTuple):
+    """A chunk's place in the file, and its rows."""
+
+    place: int
+    n: int
+
+
+class Strata:
+    """Queues of rows on disk, one for each power of two of their weight.
+
+    Parameters
+    ----------
+    folder : where the scratch file is made
+    n_features : int
+    weighted : whether rows have user weights
+    """
+
+    def __init__(self, folder: Path, n_features: int, *, weighted: bool) -> None:
+        self._d, self._weighted = n_features, weighted
+        self._row_bytes = n_features + STATE_BYTES + 4 * weighted
+        self.chunk_rows = max(1, CHUNK_BYTES // self._row_bytes)
+        self._folder = folder
+        try:
+            self._file = tempfile.TemporaryFile(dir=folder, prefix="sparrow-strata-")  # noqa: SIM115
+        except OSError as error:
+            raise StoreError(
+                f"{folder}: scratch cannot be written ({error.strerror}); give scratch= a folder "
+                "that can."
+            ) from None
+        self._free: list[int] = []
+        self._places = 0
+        self._chunks: list[list[Chunk]] = [[] for _ in range(N_STRATA)]
+        self._buffers: list[list[Rows]] = [[] for _ in range(N_STRATA)]
+        self._waiting = np.zeros(N_STRATA, np.int64)  # rows in each buffer
+        self.bytes_written = self.bytes_read = 0
+
+    def close(self) -> None:
+        self._file.close()
+
+    def size(self, stratum: int) -> int:
+        """Rows in a stratum."""
+        return sum(c.n for c in self._chunks[stratum]) + int(self._waiting[stratum])
+
+    def n_chunks(self, stratum: int) -> int:
+        """Chunks of a stratum; what waits in memory counts as one."""
+        return len(self._chunks[stratum]) + bool(self._waiting[stratum])
+
+    def upper(self, stratum: int) -> float:
+        """The weight that no row of a stratum reached when it was last seen."""
+        return 2.0 ** (LOWEST + stratum + 1)
+
+    def append(self, rows: Rows, w: npt.NDArray[np.float32]) -> None:
+        """Put rows into the strata of their weights."""
+        stratum = np.empty(len(w), np.uint8)
+        find_strata(w, LOWEST, N_STRATA, stratum)
+        order = np.argsort(stratum, kind="stable")
+        ends = np.cumsum(np.bincount(stratum, minlength=N_STRATA))
+        for k in np.unique(stratum):
+            start = ends[k - 1] if k else 0
+            self._buffers[k].append(rows.take(order[start : ends[k]]))
+            self._waiting[k] += ends[k] - start
+            if self._waiting[k] >= self.chunk_rows:
+                self._flush(int(k))
+
+    def _flush(self, k: int) -> None:
+        """Write full chunks of a buffer; the rest waits on."""
+        rows = self._joined(k)
+        whole = len(rows.label) // self.chunk_rows * self.chunk_rows
+        for start in range(0, whole, self.chunk_rows):
+            part = rows.take(slice(start, start + self.chunk_rows))
+            self._chunks[k].append(self._write(part))
+        rest = Rows._make(part[whole:].copy() for part in rows)
+        self._buffers[k] = [rest] if len(rest.label) else []
+        self._waiting[k] = len(rest.label)
+
+    def _joined(self, k: int) -> Rows:
+        parts = self._buffers[k]
+        return (
+            parts[0]
+            if len(parts) == 1
+            else Rows._make(map(np.concatenate, zip(*parts, strict=True)))
+        )
+
+    def _write(self, rows: Rows) -> Chunk:
+        place = self._free.pop() if self._free else self._places
+        self._places = max(self._places, place + 1)
+        n = len(rows.label)
+        data = np.empty(n * self._row_bytes, np.uint8)
+        views: tuple[Any, ...] = self._views(data, n)
+        for part, view in zip(rows, views, strict=True):
+            view[...] = part
+        at, left = place * self.chunk_rows * self._row_bytes, memoryview(data.data)
+        with guard_disk(self._folder / "scratch", data.nbytes):
+            while left:
+                written = os.pwrite(self._file.fileno(), left, at)
+                at, left = at + written, left[written:]
+        self.bytes_written += data.nbytes
+        return Chunk(place, n)
+
+    def _views(self, data: npt.NDArray[np.uint8], n: int) -> Rows:
+        """The parts of a chunk of n rows; numbers first, so that they are aligned."""
+        ends = np.cumsum([4 * n, 4 * n, 4 * n * self._weighted, n * self._d, n])
+        score, seen, weight, bins, label = np.split(data, ends[:-1])
+        return Rows(
+            bins.reshape(n, self._d),
+            label,
+            weight.view(np.float32),
+            score.view(np.float32),
+            seen.view(np.int32),
+        )
+
+    def pick(self, stratum: int, n_chunks: int, rng: np.random.Generator) -> list[Chunk | Rows]:
+        """Take so many chunks out of a stratum, all equally likely; `read` gives their rows."""
+        chunks = self._chunks[stratum]
+        chosen = rng.permutation(self.n_chunks(stratum))[:n_chunks]
+        taken: list[Chunk | Rows] = [chunks[i] for i in chosen if i < len(chunks)]
+        if len(chunks) in chosen:
+            taken.append(self._joined(stratum))
+            self._buffers[stratum] = []
+            self._waiting[stratum] = 0
+        out = set(chosen.tolist())
+        self._chunks[stratum] = [c for i, c in enumerate(chunks) if i not in out]
+        return taken
+
+    def read(self, chunk: Chunk | Rows) -> Rows:
+        """The rows of a chunk that was picked."""
+        if isinstance(chunk, Rows):
+            return chunk
+        data = np.empty(chunk.n * self._row_bytes, np.uint8)
+        at = chunk.place * self.chunk_rows * self._row_bytes
+        if read_all(self._file.fileno(), data, at) < len(data):
+            raise StoreError(f"{self._folder}: the scratch file was cut off while in use.")
+        self.bytes_read += data.nbytes
+        return self._views(data, chunk.n)
+
+    def forget(self, chunk: Chunk | Rows) -> None:
+        """Use the place of a chunk, whose rows were read, for others."""
+        if isinstance(chunk, Chunk):
+            self._free.append(chunk.place)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of the scratch file at its largest."""
+        return self._places * self.chunk_rows * self._row_bytes

@@ -1,0 +1,93 @@
+"""The supply of samples: how many rows each has, and when the next one is due."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparrowboost.grower import Grown
+from sparrowboost.model import Model
+from sparrowboost.sample import Sample
+from sparrowboost.sampler import Guide, Sampler
+
+FIRST_ROWS = 1 << 18  # of the first sample: early edges are large and need few rows
+MAX_PASSES = 32.0  # over one sample: then its own noise has been learned often enough
+EARLY = 0.5  # how worn the sample is when the next one is begun, in the background
+UNPROVED = 0.5  # share of trees without any proof from which on the next sample is larger
+GROWTH = 2
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Rows that a sample may have."""
+
+    first: int
+    most: int
+    whole: bool = False  # all rows of the data are taken, once
+
+
+class Supply:
+    """Gives a sample, and the next one when it is worn out.
+
+    A sample wears out in two ways. Its weights diverge: n_eff falls below theta times what the draw
+    started with. Or it is read too often, so that the model learns the sample instead of the data.
+    Half-way there, the next one is begun in the background, for the model as it is then: at a tree
+    that depends on the sample alone, so that the same seed gives the same samples.
+
+    Parameters
+    ----------
+    sampler : Sampler
+    sizes : Sizes
+    theta : float
+    """
+
+    def __init__(self, sampler: Sampler, sizes: Sizes, theta: float) -> None:
+        self._sampler, self._sizes, self._theta = sampler, sizes, theta
+        self._rows = sizes.first
+        self._fresh = True
+
+    def first(self) -> Sample:
+        if self._sizes.whole:
+            return self._use(self._sampler.all_rows())
+        return self._use(self._sampler.first(self._sampler.weigh_base(), self._rows))
+
+    def _use(self, sample: Sample) -> Sample:
+        self._sample, self._fresh = sample, True
+        self._scanned = self._trees = self._unproved = 0
+        return sample
+
+    def after_tree(
+        self, model: Model, grown: Grown, rows_scanned: int
+    ) -> tuple[Sample, str] | None:
+        """Take note of a tree; the next sample and why, if the one in use is worn out."""
+        if self._sizes.whole:
+            return None
+        self._fresh = False
+        self._scanned += rows_scanned
+        self._trees += 1
+        self._unproved += grown.n_proved == 0
+        sample = self._sample
+        left = sample.n_eff / sample.n_eff_drawn
+        diverged = (1 - left) / (1 - self._theta)
+        read = self._scanned / (MAX_PASSES * sample.n)
+        if max(diverged, read) >= EARLY and not self._sampler.requested:
+            if self._unproved > UNPROVED * self._trees:
+                self._grow()
+            self._sampler.request(model, Guide.of(sample), self._rows)
+        if max(diverged, read) < 1:
+            return None
+        return self._use(self._sampler.take()), "n_eff" if diverged >= 1 else "passes"
+
+    def after_failure(self, model: Model) -> tuple[Sample, str] | None:
+        """A new sample when the one in use shows no split; None if that would change nothing."""
+        if self._sizes.whole or (self._fresh and self._rows >= self._sizes.most):
+            return None
+        if self._sampler.requested:
+            sample = self._sampler.take()
+        else:
+            if self._fresh:
+                self._grow()
+            sample = self._sampler.again(model, Guide.of(self._sample), self._rows)
+        return self._use(sample), "no split stands out"
+
+    def _grow(self) -> None:
+        self._rows = min(GROWTH * self._rows, self._sizes.most)

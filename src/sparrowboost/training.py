@@ -1,0 +1,291 @@
+"""Training: read `boost` first, it is the paper's main procedure."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sparrowboost.build import RandomState, check_seed
+from sparrowboost.errors import DataError, MemoryLimitError
+from sparrowboost.events import Callback, Converged, Event, Finished, SampleDrawn, TreeAdded
+from sparrowboost.evidence import Slots
+from sparrowboost.grower import AdaptiveGrower, Grower, PaperGrower
+from sparrowboost.losses import base_score, get_loss
+from sparrowboost.memory import format_size, release, resolve_limit, rss
+from sparrowboost.model import Model
+from sparrowboost.params import Params
+from sparrowboost.progress import Task, compiling, log, make_progress
+from sparrowboost.sample import ROW_BYTES
+from sparrowboost.sampler import Sampler
+from sparrowboost.scanner import Scanner
+from sparrowboost.stopping import Adaptive, Paper, SplitFinder
+from sparrowboost.store import Dataset
+from sparrowboost.strata import CHUNK_BYTES
+from sparrowboost.supply import FIRST_ROWS, Sizes, Supply
+from sparrowboost.threads import Crew, check_jobs
+from sparrowboost.watch import Watch
+
+WHOLE_VALUES = 80_000_000  # rows times features: up to here all rows are scanned, none drawn
+NOISE = 1.0  # standard deviations that a split must show after a full pass over a drawn sample
+WHOLE_NOISE = 0.0  # the same where the sample is all there is: as other boosters do
+CODE_BYTES = 40_000_000  # what is still to be loaded of libraries, and what allocators keep
+STRATA_BYTES = 48 * CHUNK_BYTES  # buffers of the strata in use, and chunks on the way
+WATCH_SHARE = 8  # of the limit, for validation rows
+MIN_ROWS = 10_000  # of a sample, below which training makes no sense
+
+
+def train(
+    dataset: Dataset,
+    *,
+    valid: Any = None,
+    callbacks: Iterable[Callback] = (),
+    memory_limit: int | float | str | None = None,
+    scratch: str | os.PathLike[str] | None = None,
+    n_jobs: int | None = None,
+    random_state: RandomState = 0,
+    verbose: int = 1,
+    **params: Any,
+) -> Model:
+    """Train boosted trees on a data set, in bounded memory.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Made by `ingest`.
+    valid : source, or (source, labels), optional
+        Validation data, anything that `ingest` reads; its label column has the same name as the
+        training data's. Scored after each tree; needed for early stopping.
+    callbacks : callables, optional
+        Each gets every event (see `sparrowboost.events`); one that returns True ends training.
+    memory_limit : int or str, optional
+        Peak memory of the process, such as "512MB". Default: a quarter of what the machine, or the
+        cgroup that this process runs in, allows.
+    scratch : str or path, optional
+        Folder for the strata's file, which has no name and is gone whatever ends the process.
+        Default: the store's folder.
+    n_jobs : int, optional
+        Threads; default (and -1): as many as this process may use. The model does not depend on it.
+    random_state : int, Generator, RandomState or None
+        The same number gives the same model.
+    verbose : int
+        0 is silent; 1 shows a progress bar on a terminal, else log lines.
+    **params
+        See `sparrowboost.params.Params`: n_estimators, learning_rate, max_leaves, max_depth, loss,
+        stopping, sample_size, theta, early_stopping_rounds, ...
+
+    Returns
+    -------
+    Model
+
+    Examples
+    --------
+    >>> import numpy as np, sparrowboost
+    >>> X = np.random.default_rng(0).normal(size=(1000, 3))
+    >>> ds = sparrowboost.ingest(X, label=X[:, 0] + X[:, 1] > 0, verbose=0)
+    >>> sparrowboost.train(ds, n_estimators=10, max_leaves=4, verbose=0)
+    Model(10 trees of up to 4 leaves, 3 features, loss='logistic')
+    """
+    p = Params.make(**params)
+    if not isinstance(dataset, Dataset):
+        raise DataError(f"train takes a Dataset, got {type(dataset).__name__}; call ingest first.")
+    if p.early_stopping_rounds is not None and valid is None:
+        raise DataError("early_stopping_rounds needs validation data; pass valid=...")
+    n_jobs, seed = check_jobs(n_jobs), check_seed(random_state)
+    limit = resolve_limit(memory_limit)
+    loss, slots = get_loss(p.loss), Slots.of(dataset.binning)
+    base = base_score(*importance(dataset))
+    model = Model(dataset.binning, dataset.classes, p.loss, base)
+    with ExitStack() as stack:
+        progress = stack.enter_context(make_progress(verbose))
+        with compiling(progress):
+            warm_up()
+        watch = None
+        if valid is not None:
+            watch = Watch(valid, model, dataset.label_name, p.eval_metric, limit // WATCH_SHARE)
+        crew = stack.enter_context(Crew(n_jobs))
+        scanner = Scanner(slots, p.max_leaves, crew)
+        sizes = plan(dataset, p, limit)
+        folder = dataset.path if scratch is None else Path(scratch)
+        sampler = Sampler(dataset, loss, base, folder=folder, seed=seed, n_jobs=n_jobs)
+        supply = Supply(stack.enter_context(closing(sampler)), sizes, p.theta)
+        grower: Grower
+        if p.stopping == "paper":
+            grower = PaperGrower(scanner, Paper(slots, p.sigma), p)
+        else:
+            finder = SplitFinder(slots, sigma=p.sigma, l2=p.l2)
+            noise = WHOLE_NOISE if sizes.whole else NOISE
+            grower = AdaptiveGrower(
+                scanner, finder, Adaptive(p.rho), loss, p, noise=noise, exact=sizes.whole
+            )
+        task = stack.enter_context(progress.task("training", p.n_estimators, "trees"))
+        teller = Teller([Bar(task), *callbacks], scanner, sampler)
+        return boost(model, p, scanner, supply, grower, watch, teller)
+
+
+def boost(
+    model: Model,
+    params: Params,
+    scanner: Scanner,
+    supply: Supply,
+    grower: Grower,
+    watch: Watch | None,
+    teller: Teller,
+) -> Model:
+    """The loop: a tree, then another, on a sample that is renewed when it is worn out."""
+    scanner.load(supply.first())
+    teller.tell(SampleDrawn, model, reason="first")
+    reason = "n_estimators"
+    while model.n_trees < params.n_estimators:
+        before = scanner.rows_scanned
+        grown = grower.grow(model)
+        if grown is None:
+            renewed = supply.after_failure(model)
+            if renewed is None:
+                teller.tell(Converged, model, reason="converged")
+                return _best(model, watch, params)
+        else:
+            model = model.with_tree(grown.tree)
+            scores = watch.look(model) if watch is not None else {}
+            stop = teller.tell(
+                TreeAdded,
+                model,
+                model=model,
+                gamma=grown.gamma,
+                gamma_certified=grown.gamma_certified,
+                n_rules=len(grown.tree.feature),
+                n_proved=grown.n_proved,
+                run_rows=grown.run_rows,
+                scores=scores,
+            )
+            if stop:
+                reason = "callback"
+                break
+            if watch is not None and _late(model, watch, params):
+                reason = "early_stopping"
+                break
+            renewed = supply.after_tree(model, grown, scanner.rows_scanned - before)
+        if renewed is not None:
+            sample, why = renewed
+            scanner.load(sample)
+            teller.tell(SampleDrawn, model, reason=why)
+    teller.tell(Finished, model, reason=reason)
+    return _best(model, watch, params)
+
+
+def _late(model: Model, watch: Watch, params: Params) -> bool:
+    rounds = params.early_stopping_rounds
+    return rounds is not None and model.n_trees - watch.best_trees >= rounds
+
+
+def _best(model: Model, watch: Watch | None, params: Params) -> Model:
+    if watch is None or params.early_stopping_rounds is None:
+        return model
+    return model.first(watch.best_trees)
+
+
+def importance(dataset: Dataset) -> tuple[float, float]:
+    """The user's weight of all negatives and of all positives; rows count 1 without weights."""
+    if not dataset.weighted:
+        return float(dataset.n_rows - dataset.n_positive), float(dataset.n_positive)
+    sums = np.zeros(2)
+    for block in dataset.blocks():
+        sums += np.bincount(block.label, block.weight, 2)
+    if not sums.all():
+        raise DataError("all rows of one label have weight 0; there is nothing to tell apart.")
+    return float(sums[0]), float(sums[1])
+
+
+def plan(dataset: Dataset, params: Params, limit: int) -> Sizes:
+    """How many rows a sample may have under the memory limit."""
+    release()
+    held = rss() + CODE_BYTES + STRATA_BYTES
+    row_bytes = dataset.n_features + ROW_BYTES + 4 * dataset.weighted
+    room = max(limit - held, 0)
+    one, two = room // row_bytes, room // (2 * row_bytes)  # samples in memory
+    n, wanted = dataset.n_rows, params.sample_size
+    small = n * dataset.n_features <= WHOLE_VALUES if wanted == "auto" else wanted >= n
+    sizes = Sizes(n, n, whole=True)
+    if not (small and n <= one):
+        first, most = (FIRST_ROWS, n) if wanted == "auto" else (wanted, wanted)
+        least = min(n, MIN_ROWS) if wanted == "auto" else wanted
+        if two < least:
+            raise MemoryLimitError(
+                f"memory_limit {format_size(limit)} is too small: Python and its libraries take "
+                f"{format_size(held)} and two samples of {least:,} rows "
+                f"{format_size(2 * least * row_bytes)}; give at least "
+                f"{format_size(1.05 * (held + 2 * least * row_bytes))}."
+            )
+        sizes = Sizes(min(first, two), min(most, two))
+    log.debug("limit=%d held=%d sizes=%s", limit, held, sizes)
+    return sizes
+
+
+class Teller:
+    """Tells events to whoever listens."""
+
+    def __init__(self, listeners: list[Callback], scanner: Scanner, sampler: Sampler) -> None:
+        self._listeners, self._scanner, self._sampler = listeners, scanner, sampler
+        self._start = time.perf_counter()
+
+    def tell(self, kind: Callable[..., Event], at: Model, /, **more: Any) -> bool:
+        """Make an event of this kind and tell it; whether somebody wants to stop."""
+        counts, sample = self._sampler.counts, self._scanner.sample
+        event = kind(
+            n_trees=at.n_trees,
+            seconds=time.perf_counter() - self._start,
+            rows_scanned=self._scanner.rows_scanned,
+            rows_read=counts.rows_read,
+            rows_kept=counts.rows_kept,
+            n_samples=counts.n_samples,
+            bytes_read=counts.bytes_read,
+            sample_rows=sample.n,
+            n_eff=sample.n_eff,
+            **more,
+        )
+        log.debug("event=%s", event)
+        return any([listener(event) is True for listener in self._listeners])
+
+
+class Bar:
+    """Moves the progress bar."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, TreeAdded):
+            self._task.advance(1)
+
+
+def warm_up() -> None:
+    """Compile or load all kernels of training, on a few rows."""
+    from sparrowboost.kernels import draws, evidence, partition, scores, splits
+
+    bins, label = np.zeros((2, 1), np.uint8), np.zeros(2, np.uint8)
+    w, score, u = np.ones(2, np.float32), np.zeros(2, np.float32), np.ones(2, np.float32)
+    order, blocks = np.zeros(2, np.uint16), np.zeros(1, np.int64)
+    begin, count = np.zeros((1, 2), np.int32), np.zeros((1, 2), np.int32)
+    partition.start_rows(2, order, begin, count, blocks, 2)
+    n_bins, offset = np.full(1, 2, np.int64), np.zeros(1, np.uint64)
+    category, mask = np.zeros(1, np.uint8), np.zeros(4, np.uint64)
+    hist, v = np.zeros((2, 2)), np.zeros(2)
+    evidence.add_rows(bins, label, w, order, begin, count, blocks, 2, 0, offset, hist, v)
+    evidence.add_leaf_sums(label, w, u, order, begin, count, blocks, 2, 1, np.zeros((1, 3)))
+    splits.best_split(
+        hist, offset, n_bins, category, 1.0, 1.0, 1e-9, 0.5, np.empty((2, 256)), np.empty(5), mask
+    )
+    spare = np.empty(2, np.uint16)
+    partition.split_rows(bins, order, begin, count, blocks, 2, 0, 1, np.int32(0), mask, spare)
+    scores.add_values(w, order, begin, count, blocks, 2, 1, score)
+    one = np.zeros(1, np.int64)
+    scores.apply_trees(bins, np.zeros((1, 8), np.uint64), w, one, one, 0, 1, score)
+    scores.weigh_logistic(label, u, score, w, v)
+    draws.pick_rows(w, 1.0, 1.0, 0.5, 0, np.empty(2, np.int64), u, 2)
+    draws.find_strata(w, 0, 80, label)
+    draws.shuffle_rows(np.uint64(1), bins, label, u, np.empty(0, np.float32), score)

@@ -1,0 +1,66 @@
+"""Slow and plain: masks, trees and the order of a sample's rows, for tests of several kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sparrowboost.tree import TreeBuilder
+
+
+def make_mask(bins):
+    """The mask with these bins in it."""
+    words = [0, 0, 0, 0]
+    for b in bins:
+        words[b // 64] |= 1 << (b % 64)
+    return np.array(words, np.uint64)
+
+
+def in_mask(mask, b):
+    return bool(int(mask[b // 64]) >> (b % 64) & 1)
+
+
+def lay_out(leaf_of, block_rows, n_leaves, rng):
+    """order, begin, count of rows whose leaves are known; in a block, leaves lie in any order."""
+    n = len(leaf_of)
+    n_blocks = -(-n // block_rows)
+    order = np.zeros(n, np.uint16)
+    begin, count = np.zeros((2, n_blocks, n_leaves), np.int32)
+    for block in range(n_blocks):
+        first, place = block * block_rows, 0
+        leaves = leaf_of[first : first + block_rows]
+        for leaf in rng.permutation(n_leaves):
+            mine = np.flatnonzero(leaves == leaf)
+            order[first + place : first + place + len(mine)] = mine
+            begin[block, leaf], count[block, leaf] = place, len(mine)
+            place += len(mine)
+    return order, begin, count
+
+
+def random_tree(rng, n_features, n_leaves):
+    """A tree of random shape, masks and values."""
+    builder = TreeBuilder(n_leaves)
+    while builder.n_leaves < n_leaves:
+        leaf, feature = rng.integers(builder.n_leaves), rng.integers(n_features)
+        builder.split(int(leaf), int(feature), rng.integers(0, 2**64, 4, np.uint64), 1.0)
+    return builder.finish(rng.normal(size=n_leaves).astype(np.float32))
+
+
+def find_leaf(tree, row):
+    """The leaf that a row of bins gets to."""
+    if len(tree.feature) == 0:
+        return 0
+    node = 0
+    while node >= 0:
+        left = in_mask(tree.mask[node], int(row[tree.feature[node]]))
+        node = int(tree.child[node, int(left)])
+    return ~node
+
+
+def add_trees(trees, bins, score):
+    """Scores with the trees' values added one after the other, in float32."""
+    out = []
+    for row, s in zip(bins, score, strict=True):
+        for tree in trees:
+            s = np.float32(s + tree.value[find_leaf(tree, row)])
+        out.append(s)
+    return np.array(out, np.float32)

@@ -1,0 +1,388 @@
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from naive import in_mask
+from sparrowboost.kernels.splits import best_edge, best_split
+
+pytestmark = pytest.mark.kernel
+
+SUBSET_PENALTY = 2 / np.pi  # of the noise, for each category beyond two; as in the kernel
+
+
+class Case:
+    """Histograms of some features that hold the same rows, which are kept.
+
+    Weights are multiples of 1/64, so that every sum is exact and no comparison hangs on rounding.
+    """
+
+    def __init__(self, seed, n_bins, category, n_rows=60, missing=0.2):
+        rng = np.random.default_rng(seed)
+        d = len(n_bins)
+        self.n_bins = np.array(n_bins, np.int64)
+        self.category = np.array(category, np.uint8)
+        self.offset = np.concatenate(([0], np.cumsum(self.n_bins)[:-1])).astype(np.uint64)
+        # Few different bins of each feature, so that some of its bins are empty.
+        self.bins = np.empty((n_rows, d), np.int64)
+        for j in range(d):
+            some = rng.choice(n_bins[j], min(n_bins[j], 8), replace=False)
+            self.bins[:, j] = rng.choice(some, n_rows)
+        missing = rng.choice([0, missing], d)  # features without missing values in this leaf, too
+        self.bins = np.where(rng.random((n_rows, d)) < missing, self.n_bins - 1, self.bins)
+        self.label = (rng.random(n_rows) < rng.choice([0.1, 0.5, 0.9])).astype(int)
+        self.w = rng.integers(1, 129, n_rows) / 64
+        self.hist = self.histogram(np.ones(n_rows, bool))
+
+    def histogram(self, rows):
+        hist = np.zeros((2, int(self.n_bins.sum())))
+        for i in np.flatnonzero(rows):
+            hist[self.label[i], self.offset.astype(int) + self.bins[i]] += self.w[i]
+        return hist
+
+    def weights(self, j, left, hist=None):
+        """W- and W+ in a set of a feature's bins."""
+        hist = self.hist if hist is None else hist
+        slots = [int(self.offset[j]) + b for b in left]
+        return float(hist[0, slots].sum()), float(hist[1, slots].sum())
+
+    def slots(self, j):
+        return range(int(self.n_bins[j]))
+
+    def used(self, j):
+        return [b for b in self.slots(j) if sum(self.weights(j, [b])) > 0]
+
+    def cuts(self, j):
+        """Every set of bins that a cut of a number sends left."""
+        last = int(self.n_bins[j]) - 1
+        for k in range(1, last + 1):
+            yield list(range(k))
+            yield [*range(k), last]
+
+    def left_rows(self, j, mask):
+        return np.array([in_mask(mask, int(b)) for b in self.bins[:, j]], bool)
+
+
+@st.composite
+def cases(draw, kinds=(0, 1), max_bins=12, **options):
+    d = draw(st.integers(1, 4))
+    n_bins = draw(st.lists(st.integers(2, max_bins), min_size=d, max_size=d))
+    category = draw(st.lists(st.sampled_from(kinds), min_size=d, max_size=d))
+    n_rows = draw(st.integers(0, 60))
+    return Case(draw(st.integers(0, 10**6)), n_bins, category, n_rows, **options)
+
+
+def split(run, case, l2=0.5, category_l2=1.5, min_weight=1 / 128, noise=0.0):
+    work, found = np.full((2, 256), np.nan), np.full(5, np.nan)
+    mask = np.full(4, 0x1234567812345678, np.uint64)
+    run(
+        case.hist, case.offset, case.n_bins, case.category, l2, category_l2, min_weight, noise,
+        work, found, mask,
+    )  # fmt: skip
+    return found, mask
+
+
+def gain_of(case, j, left, l2, min_weight):
+    """The gain of a set of bins against the others, by the formula; -inf if a side is too light."""
+    l0, l1 = case.weights(j, left)
+    t0, t1 = case.weights(j, case.slots(j))
+    r0, r1 = t0 - l0, t1 - l1
+    if l0 + l1 < min_weight or r0 + r1 < min_weight:
+        return -np.inf
+    sides = (l1 - l0) ** 2 / (l0 + l1 + l2) + (r1 - r0) ** 2 / (r0 + r1 + l2)
+    return sides - (t1 - t0) ** 2 / (t0 + t1 + l2)
+
+
+def best_gain(case, l2, category_l2, min_weight, noise):
+    """The best gain over all candidates, one after the other."""
+    gains = [0.0]
+    for j in range(len(case.n_bins)):
+        if not case.category[j]:
+            gains += [gain_of(case, j, left, l2, min_weight) for left in case.cuts(j)]
+            continue
+        used = case.used(j)
+
+        def lean(b, j=j):
+            w0, w1 = case.weights(j, [b])
+            return (w1 - w0) / (w0 + w1 + category_l2)
+
+        ranked = sorted(used, key=lean)
+        penalty = noise * SUBSET_PENALTY * max(len(used) - 2, 0)
+        for k in range(1, len(used)):
+            gains.append(gain_of(case, j, ranked[:k], category_l2, min_weight) - penalty)
+        gains += [gain_of(case, j, [b], category_l2, min_weight) for b in used]
+    return max(gains)
+
+
+def distinct_leans(case, category_l2):
+    """Whether categories have one order only: which one ties get is nobody's business."""
+    for j in np.flatnonzero(case.category):
+        leans = []
+        for b in case.used(j):
+            w0, w1 = case.weights(j, [b])
+            leans.append((w1 - w0) / (w0 + w1 + category_l2))
+        if len(set(leans)) < len(leans):
+            return False
+    return True
+
+
+options = st.fixed_dictionaries(
+    {
+        "l2": st.sampled_from([0.0, 0.5, 30.0]),
+        "category_l2": st.sampled_from([0.0, 1.5, 40.0]),
+        "min_weight": st.sampled_from([1 / 128, 1.0, 9.0]),
+        "noise": st.sampled_from([0.0, 0.3, 5.0]),
+    }
+)
+
+
+@given(cases(), options)
+def test_the_best_gain_is_that_of_trying_everything(case, how):
+    best = best_gain(case, **how)
+    if not distinct_leans(case, how["category_l2"]):
+        return
+    for run in (best_split, best_split.py_func):
+        found, _ = split(run, case, **how)
+        np.testing.assert_allclose(found[0], best, rtol=1e-9, atol=1e-9)
+
+
+@given(cases(), options)
+def test_the_mask_gives_the_weights_and_the_gain_that_were_found(case, how):
+    for run in (best_split, best_split.py_func):
+        found, mask = split(run, case, **how)
+        if found[0] == 0:
+            assert found.tolist() == [0] * 5 and mask.tolist() == [0] * 4
+            continue
+        j = int(found[1])
+        left = [b for b in case.slots(j) if in_mask(mask, b)]
+        assert case.weights(j, left) == (found[2], found[3])
+        l2 = how["category_l2"] if case.category[j] else how["l2"]
+        penalty = 0.0
+        if found[4]:
+            assert case.category[j] and found[4] == len(case.used(j))
+            penalty = how["noise"] * SUBSET_PENALTY * max(found[4] - 2, 0)
+        elif case.category[j]:  # one category stands against the rest
+            assert len(set(left) & set(case.used(j))) == 1
+        gain = gain_of(case, j, left, l2, how["min_weight"]) - penalty
+        np.testing.assert_allclose(found[0], gain, rtol=1e-9, atol=1e-9)
+
+
+@given(cases(), options)
+def test_left_and_right_rows_sum_to_the_total_on_every_feature(case, how):
+    found, mask = split(best_split, case, **how)
+    if found[0] == 0:
+        return
+    goes_left = case.left_rows(int(found[1]), mask)
+    left, right = case.histogram(goes_left), case.histogram(~goes_left)
+    np.testing.assert_array_equal(left + right, case.hist)
+    for j in range(len(case.n_bins)):
+        l0, l1 = case.weights(j, case.slots(j), left)
+        assert (l0, l1) == (found[2], found[3])
+        r0, r1 = case.weights(j, case.slots(j), right)
+        assert (l0 + r0, l1 + r1) == case.weights(j, case.slots(j))
+        assert min(l0 + l1, r0 + r1) >= how["min_weight"]
+
+
+@given(cases(kinds=(0,)), options)
+def test_a_number_is_cut_once(case, how):
+    found, mask = split(best_split, case, **how)
+    if found[0] > 0:
+        last = int(case.n_bins[int(found[1])]) - 1
+        left = [in_mask(mask, b) for b in range(last)]
+        assert left == sorted(left, reverse=True) and any(left)
+
+
+@given(cases(missing=0.0), options)
+def test_missing_values_that_the_leaf_never_saw_go_with_the_heavier_side(case, how):
+    for run in (best_split, best_split.py_func):
+        found, mask = split(run, case, **how)
+        if found[0] == 0:
+            continue
+        j = int(found[1])
+        last = int(case.n_bins[j]) - 1
+        if sum(case.weights(j, [last])) == 0:
+            left = found[2] + found[3]
+            total = sum(case.weights(j, case.slots(j)))
+            assert in_mask(mask, last) == (left > total - left)
+
+
+@given(cases(kinds=(1,)), options)
+def test_categories_that_the_leaf_never_saw_go_with_the_heavier_side(case, how):
+    for run in (best_split, best_split.py_func):
+        found, mask = split(run, case, **how)
+        if found[0] == 0:
+            continue
+        j = int(found[1])
+        left, total = found[2] + found[3], sum(case.weights(j, case.slots(j)))
+        for b in set(range(256)) - set(case.used(j)):  # also those that the feature does not have
+            assert in_mask(mask, b) == (left > total - left)
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 10**6), st.integers(2, 8))
+def test_without_penalties_a_subset_of_categories_is_the_best_of_all_subsets(seed, n_bins):
+    # For convex gains some prefix of the order by L / W is best of all (Fisher 1958).
+    case = Case(seed, [n_bins], [1])
+    found, _ = split(best_split, case, category_l2=0.0)
+    used = case.used(0)
+    gains = [
+        gain_of(case, 0, left, 0.0, 1 / 128)
+        for size in range(1, len(used))
+        for left in combinations(used, size)
+    ]
+    np.testing.assert_allclose(found[0], max(gains, default=0.0), rtol=1e-9, atol=1e-9)
+
+
+def by_hand(negative, positive, category=0):
+    """One feature whose histogram is given."""
+    case = Case(0, [len(negative)], [category], 0)
+    case.hist = np.array([negative, positive], float)
+    return case
+
+
+def left_of(mask, n):
+    return [b for b in range(n) if in_mask(mask, b)]
+
+
+@pytest.mark.parametrize(
+    ("negative", "positive", "left"),
+    [
+        ([8, 8, 1, 1, 0], [1, 1, 8, 8, 0], [0, 1]),  # sides of equal weight: right
+        ([8, 8, 1, 1, 4], [1, 1, 8, 8, 0], [0, 1, 4]),  # missing ones are like the left
+        ([8, 8, 1, 1, 0], [1, 1, 8, 8, 4], [0, 1]),  # like the right
+        ([5, 5, 5, 5, 0], [5, 5, 5, 5, 20], [0, 1, 2, 3]),  # like nothing else
+        ([8, 1, 1, 1, 0], [1, 8, 8, 8, 0], [0]),  # never seen, the right is heavier
+        ([8, 8, 8, 1, 0], [1, 1, 1, 8, 0], [0, 1, 2, 4]),  # the left is
+    ],
+)
+def test_missing_values_go_where_they_fit(negative, positive, left):
+    for run in (best_split, best_split.py_func):
+        found, mask = split(run, by_hand(negative, positive))
+        assert left_of(mask, 5) == left
+        assert found[2:].tolist() == [
+            sum(negative[b] for b in left), sum(positive[b] for b in left), 0
+        ]  # fmt: skip
+
+
+def test_among_many_noisy_categories_a_single_one_wins_by_the_penalty():
+    negative, positive = [10, 9, 8, 10, 8, 9], [9, 10, 10, 8, 20, 9]
+    for run in (best_split, best_split.py_func):
+        found, _ = split(run, by_hand(negative, positive, 1), noise=0.0)
+        assert found[4] == 6
+        found, mask = split(run, by_hand(negative, positive, 1), noise=1.0)
+        assert found[4] == 0 and left_of(mask, 6) == [4]
+
+
+@pytest.mark.parametrize("category", [0, 1])
+def test_features_of_256_bins_use_every_bit(category):
+    rng = np.random.default_rng(1)
+    for cut in (0, 62, 63, 64, 127, 128, 191, 192, 254):
+        right = np.arange(256) > cut
+        case = by_hand(np.where(right, 1, 9), np.where(right, 9, 1), category)
+        case.hist += rng.random((2, 256)) / 64  # no ties among categories
+        found, mask = split(best_split, case)
+        left = left_of(mask, 256)
+        sides = [list(range(cut + 1)), list(range(cut + 1, 256))]
+        # A single category, as the last one is once, may stand on either side.
+        assert left in (sides if category else sides[:1])
+        np.testing.assert_allclose(case.weights(0, left), found[2:4], rtol=1e-12)
+
+
+@pytest.mark.parametrize("category", [0, 1])
+def test_there_is_no_split_where_nothing_can_be_told_apart(category):
+    for negative, positive in (
+        ([0, 0, 0], [0, 0, 0]),  # no rows
+        ([3, 0, 0], [5, 0, 0]),  # one bin
+        ([0, 0, 3], [0, 0, 5]),  # all missing
+        ([2, 4, 6], [2, 4, 6]),  # no difference
+        ([0, 0, 0], [2, 4, 6]),  # one label, and no l2 that would tell sides apart by weight
+    ):
+        for run in (best_split, best_split.py_func):
+            found, mask = split(run, by_hand(negative, positive, category), 0.0, 0.0)
+            assert found.tolist() == [0] * 5
+            assert mask.tolist() == [0] * 4
+
+
+@pytest.mark.parametrize("category", [0, 1])
+def test_a_side_lighter_than_the_least_weight_is_no_side(category):
+    case = by_hand([9, 0, 1], [0, 3, 9], category)  # 9, 3 and 10 of weight: 12 | 10 at best
+    for run in (best_split, best_split.py_func):
+        for min_weight, splits in ((3.0, True), (10.0, True), (10.5, False), (11.5, False)):
+            found, mask = split(run, case, min_weight=min_weight)
+            assert (found[0] > 0) == splits
+            if splits:
+                left = sum(case.weights(0, left_of(mask, 3)))
+                assert min(left, 22 - left) >= min_weight
+
+
+def test_of_two_equal_features_the_first_is_taken():
+    case = Case(0, [4, 4, 4], [0, 0, 0], 0)
+    case.hist = np.tile([[9.0, 1.0, 1.0, 0.0], [1.0, 9.0, 2.0, 0.0]], 3)
+    for run in (best_split, best_split.py_func):
+        found, _ = split(run, case)
+        assert found[1] == 0
+    found, mask, scale = np.empty(3), np.empty(4, np.uint64), np.ones(2)
+    best_edge(case.hist, case.offset, case.n_bins, case.category, scale, found, mask)
+    assert found[1] == 0
+
+
+def edge_of(case, j, left, scale):
+    l0, l1 = case.weights(j, left)
+    t0, t1 = case.weights(j, case.slots(j))
+    return 2 * (l1 * scale[1] - l0 * scale[0]) - (t1 * scale[1] - t0 * scale[0])
+
+
+@given(cases(), st.sampled_from([(1.0, 1.0), (0.25, 4.0), (2.0, 0.5)]))
+def test_the_best_edge_is_that_of_trying_everything(case, scale):
+    best = 0.0
+    for j in range(len(case.n_bins)):
+        last = int(case.n_bins[j]) - 1
+        single = [[b] for b in case.slots(j)]
+        cuts = [left for left in case.cuts(j) if len(left) <= last]  # some bin is left for right
+        weight = case.hist.sum(0)
+        for left in single if case.category[j] else cuts:
+            has = [weight[int(case.offset[j]) + b] > 0 for b in case.slots(j)]
+            sides = {b in left for b, some in zip(case.slots(j), has, strict=True) if some}
+            if len(sides) == 2:  # both have weight
+                best = max(best, abs(edge_of(case, j, left, scale)))
+    for run in (best_edge, best_edge.py_func):
+        found, mask = np.full(3, np.nan), np.full(4, 99, np.uint64)
+        run(
+            case.hist, case.offset, case.n_bins, case.category, np.array(scale), found, mask
+        )  # fmt: skip
+        assert found[0] == best  # every number here is a multiple of 1/256: exact
+        if best == 0:
+            assert found.tolist() == [0] * 3 and mask.tolist() == [0] * 4
+            continue
+        j = int(found[1])
+        left = left_of(mask, 256)
+        assert set(left) <= set(case.slots(j))
+        assert edge_of(case, j, left, scale) == found[2] * best
+        # The same from the rows: +sign where the bin is in the mask, -sign elsewhere.
+        y, w = 2 * case.label - 1, case.w * np.array(scale)[case.label]
+        h = np.where(case.left_rows(j, mask), found[2], -found[2])
+        assert (w * h * y).sum() == best
+
+
+def test_the_best_edge_of_missing_values_and_of_256_bins():
+    for negative, positive, left, sign in (
+        ([8, 8, 1, 1, 4], [1, 1, 8, 8, 0], [0, 1, 4], -1),
+        ([1, 1, 8, 8, 0], [8, 8, 1, 1, 4], [0, 1, 4], 1),
+        ([8, 8, 1, 1, 0], [1, 1, 8, 8, 4], [0, 1], -1),
+        ([5, 5, 5, 5, 0], [5, 5, 5, 5, 20], [0, 1, 2, 3], -1),
+    ):
+        case = by_hand(negative, positive)
+        found, mask = np.empty(3), np.empty(4, np.uint64)
+        best_edge(case.hist, case.offset, case.n_bins, case.category, np.ones(2), found, mask)
+        # The last is cut anywhere as well: only missing values have an edge.
+        assert in_mask(mask, 4) == (4 in left)
+        assert found[2] == sign
+        assert edge_of(case, 0, left_of(mask, 5), (1, 1)) == sign * found[0]
+    right = np.arange(256) > 191
+    case = by_hand(np.where(right, 1, 9), np.where(right, 9, 1))
+    best_edge(case.hist, case.offset, case.n_bins, case.category, np.ones(2), found, mask)
+    assert left_of(mask, 256) == list(range(192)) and found[2] == -1
