@@ -70,9 +70,10 @@ def _version(name: str) -> str | None:
 def command() -> str:
     """The command line of this run, without where on this machine its data lies."""
     words = ["python", *sys.argv]
-    if "--data" in words:
-        place = words.index("--data")
-        del words[place : place + 2]
+    for option in ("--data", "--shared"):
+        if option in words:
+            place = words.index(option)
+            del words[place : place + 2]
     return " ".join(words)
 
 
