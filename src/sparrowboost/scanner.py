@@ -67,6 +67,7 @@ class Scanner:
     def restart(self) -> None:
         """Forget all evidence; keep the tree so far."""
         self._blocks: Blocks = np.empty(0, np.int64)
+        self._rows = [0] * self.tree.n_leaves  # of the run, in each leaf
         for leaf in range(self.tree.n_leaves):
             self.evidence[leaf].clear()
 
@@ -87,7 +88,7 @@ class Scanner:
 
     def rows_in(self, leaf: int) -> int:
         """Rows of the run that reach a leaf."""
-        return int(self._count[self._blocks, leaf].sum())
+        return self._rows[leaf]
 
     def extend(self, n_blocks: int) -> None:
         """Read on until the run has so many blocks, or all."""
@@ -98,9 +99,11 @@ class Scanner:
         self._blocks = np.concatenate((self._blocks, new))
         parts = self._cut(new, len(new) * BLOCK_ROWS)
         self._crew.run([partial(self._arrive, part, k) for k, part in enumerate(parts)])
-        for leaf in range(self.tree.n_leaves):
-            self._add(leaf, self.evidence[leaf], new)
-        self.rows_scanned += int(self._count[new, : self.tree.n_leaves].sum())
+        arrived = self._count[new, : self.tree.n_leaves].sum(0).tolist()
+        for leaf, n_rows in enumerate(arrived):
+            self._rows[leaf] += n_rows
+            self._add(leaf, n_rows, self.evidence[leaf], new)
+        self.rows_scanned += sum(arrived)
 
     def _arrive(self, blocks: Blocks, spare: int) -> None:
         """Bring blocks up to date and send their rows through the tree so far."""
@@ -130,23 +133,26 @@ class Scanner:
     def split(self, leaf: int, feature: int, mask: Mask, gain: float) -> int:
         """Split a leaf in the tree and in the evidence; returns the new, right leaf."""
         right = self.tree.split(leaf, feature, mask, gain)
-        parts = self._cut(self._blocks, self.rows_in(leaf))
+        parts = self._cut(self._blocks, self._rows[leaf])
         jobs = [partial(self._split, part, k, leaf, right) for k, part in enumerate(parts)]
         self._crew.run(jobs)
-        small = right if self.rows_in(right) <= self.rows_in(leaf) else leaf
+        gone = int(self._count[self._blocks, right].sum())
+        self._rows[leaf] -= gone
+        self._rows.append(gone)
+        small = right if gone <= self._rows[leaf] else leaf
         if small == leaf:  # the evidence of both is in `leaf`: what remains of it is the right's
             pair = self.evidence[leaf], self.evidence[right]
             self.evidence[right], self.evidence[leaf] = pair
         self.evidence[small].clear()
-        self._add(small, self.evidence[small], self._blocks)
+        self._add(small, self._rows[small], self.evidence[small], self._blocks)
         self.evidence[right if small == leaf else leaf] -= self.evidence[small]
         return right
 
-    def _add(self, leaf: int, evidence: Evidence, blocks: Blocks) -> None:
-        """Add some blocks' rows of a leaf to evidence."""
-        parts = self._cut(blocks, int(self._count[blocks, leaf].sum()))
+    def _add(self, leaf: int, n_rows: int, evidence: Evidence, blocks: Blocks) -> None:
+        """Add some blocks' rows of a leaf, so many, to evidence."""
+        parts = self._cut(blocks, n_rows)
         if len(parts) == 1:
-            self._add_part(parts[0], leaf, evidence)
+            self._add_part(blocks, leaf, evidence)
             return
         private = self._parts[: len(parts)]
         for part in private:

@@ -9,6 +9,7 @@ fluctuation after any number of rows is bounded by a law of the iterated logarit
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,7 @@ RHO = 0.3  # share of the empirical edge that must be certain; see docs/learner.
 L2 = 3.0  # rows' worth of weight, added to each side of a split; chosen on data, docs/learner.md
 CATEGORY_L2 = 10.0  # the same where a category is a free number
 MIN_ROWS = 16  # for ln ln
+LN2 = math.log(2)
 C = 1.0  # paper, after its equation of the stopping rule
 T0 = 100  # examples before a rule may fire; the law needs some before it holds
 SHRINK = 0.9  # of the best empirical advantage, the target after a pass in which no rule fired
@@ -70,18 +72,19 @@ class SplitFinder:
         # Each feature gets an equal share of sigma, and its candidates equal shares of that. A
         # number is cut between any two bins, with missing values on either side; of categories
         # any one stands against the rest, or (see `b_of`) any subset.
-        self._b = np.log(slots.n_features * np.maximum(2 * slots.n_bins, 1) / sigma)
+        b = np.log(slots.n_features * np.maximum(2 * slots.n_bins, 1) / sigma)
+        self._b: list[float] = b.tolist()
         self._work = np.empty((2, 256))
         self._found = np.empty(5)
 
     def b_of(self, feature: int, subset_of: int) -> float:
         """B = ln(|H| / sigma) of a feature; a subset is one of 2**(k - 1)."""
-        return float(self._b[feature] + max(subset_of - 1, 0) * np.log(2))
+        return self._b[feature] + max(subset_of - 1, 0) * LN2
 
     def find(self, evidence: Evidence, n_rows: int, unit: float, min_weight: float) -> Split | None:
         """The best split, or None where there is none that leaves weight on both sides."""
-        w0, w1 = evidence.weights
-        v, weight = float(evidence.v.sum()), float(w0 + w1)
+        w0, w1 = evidence.weights.tolist()
+        v, weight = sum(evidence.v.tolist()), w0 + w1
         if weight <= 0 or v <= 0:
             return None
         mask = np.empty(MASK_WORDS, np.uint64)
@@ -108,10 +111,10 @@ class SplitFinder:
             feature=int(feature),
             mask=mask,
             left=(l0, l1),
-            total=(float(w0), float(w1)),
+            total=(w0, w1),
             v=v,
-            z=(gain * weight / v) ** 0.5,
-            boundary=(2 * (np.log(np.log(max(n_rows, MIN_ROWS))) + b)) ** 0.5,
+            z=math.sqrt(gain * weight / v),
+            boundary=math.sqrt(2 * (math.log(math.log(max(n_rows, MIN_ROWS))) + b)),
         )
 
 

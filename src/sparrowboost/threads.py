@@ -101,6 +101,9 @@ class Crew:
 
     def run(self, jobs: Sequence[Callable[[], None]]) -> None:
         """Do all jobs, in any order; the first error is raised when all threads are back."""
+        if len(jobs) == 1:
+            jobs[0]()
+            return
         todo = iter(jobs)
 
         def work() -> None:
