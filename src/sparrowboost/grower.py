@@ -91,6 +91,7 @@ class AdaptiveGrower:
         scanner = self._scanner
         tree = scanner.start(model.forest, model.n_trees)
         scanner.extend(scanner.sample.n_blocks if self._exact else self._start)
+        self._heaviest = scanner.sample.heaviest
         leaves = [self._look(Leaf(0, 0))]
         root: Split | None = None
         proved = 0
@@ -113,7 +114,7 @@ class AdaptiveGrower:
                 leaf.split = None
                 continue
             root = root or split
-            proved += certain
+            proved += int(certain)
             right = scanner.split(leaf.number, split.feature, split.mask, split.gain)
             leaf.depth += 1
             self._look(leaf)
@@ -139,6 +140,7 @@ class AdaptiveGrower:
                 n_rows,
                 self._scanner.sample.unit,
                 self._min_weight,
+                self._heaviest,
             )
         return leaf
 
@@ -200,22 +202,22 @@ class PaperGrower:
             return None
         while True:
             scanner.restart()
-            best: Edge | None = None
+            rules: dict[int, Edge] = {}
             while not scanner.full:
                 scanner.extend(max(scanner.n_run + 1, int(GROWTH * scanner.n_run)))
-                rules = {}
+                rules.clear()
                 for leaf in open_leaves:
                     rule = self._rule.best(
                         scanner.evidence[leaf], scanner.rows_in(leaf), value[leaf]
                     )
                     if rule is not None:
                         rules[leaf] = rule
-                if not rules:
-                    continue
-                leaf = max(rules, key=lambda leaf: self._rule.excess(rules[leaf], gamma))
-                if self._rule.excess(rules[leaf], gamma) > 0:
+                excess = {leaf: self._rule.excess(rule, gamma) for leaf, rule in rules.items()}
+                leaf = max(excess, key=excess.__getitem__, default=0)
+                if excess.get(leaf, 0.0) > 0:
                     return leaf, rules[leaf], gamma
-                best = max(rules.values(), key=lambda rule: rule.gamma)
-            if best is None or best.gamma <= self._rule.detectable(best):
+            # Those that would fire at some target; passes over the same rows show no others.
+            left = [rule.gamma for rule in rules.values() if self._rule.excess(rule, 0.0) > 0]
+            if not left:
                 return None
-            gamma = SHRINK * min(best.gamma, gamma)
+            gamma = SHRINK * min(max(left), gamma)

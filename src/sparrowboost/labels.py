@@ -98,6 +98,11 @@ class LabelCoder:
                 )
         return self._values.index(value)
 
+    @property
+    def others(self) -> set[Value]:
+        """With `positive`: some of the values met that are not it."""
+        return set(self._others)
+
     def order(self) -> npt.NDArray[np.uint8]:
         """(2,) what each code means, 0 or 1; a DataError if the label never changed."""
         if self._positive is not None:

@@ -95,7 +95,7 @@ class Params:
 
     def _whole(self, name: str, least: int, may_be: Any = ()) -> None:
         value = getattr(self, name)
-        if value == may_be and not isinstance(value, int):
+        if isinstance(value, str | None) and value == may_be:
             return
         if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
             also = f" or {may_be!r}" if may_be != () else ""

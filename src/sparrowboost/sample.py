@@ -51,11 +51,12 @@ class Sample:
         self.w = np.empty(self.n, np.float32)
         self._version = np.full(self.n_blocks, n_trees)
         self._totals = np.empty((self.n_blocks, 2))  # of each block: sum of w, of w**2
+        self._heaviest = np.empty(self.n_blocks, np.float32)
         for block in range(self.n_blocks):
             self._weigh(block)
         self.n_eff_drawn = self.n_eff
-        # What one row counts for: its importance; in a draw by weight, what an ordinary one weighs.
-        self.unit = float(u.mean(dtype=np.float64)) if whole else self.weight / max(self.n, 1)
+        # What an ordinary row weighed when the sample was new; rows of no importance are none.
+        self.unit = self.weight / max(int(np.count_nonzero(u)), 1)
 
     def bound_shares(self, share: float) -> None:
         """Cut the importance of rows that hold more than this share of the sample's weight."""
@@ -76,6 +77,7 @@ class Sample:
         self._loss.weigh(
             self.label[rows], self.u[rows], self.score[rows], self.w[rows], self._totals[block]
         )
+        self._heaviest[block] = self.w[rows].max()
 
     def refresh(self, block: int, forest: Forest, n_trees: int) -> None:
         """Bring the scores and weights of a block up to date."""
@@ -102,6 +104,11 @@ class Sample:
         """(sum w)**2 / sum w**2, each block's as of when it was last scanned."""
         total, squares = self._totals.sum(0)
         return float(total * total / squares) if squares > 0 else 0.0
+
+    @property
+    def heaviest(self) -> float:
+        """The largest w."""
+        return float(self._heaviest.max(initial=0.0))
 
     @property
     def weight(self) -> float:

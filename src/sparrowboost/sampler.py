@@ -193,7 +193,7 @@ class Sampler:
             weighted=self._dataset.weighted,
         )
         forest, last = model.forest.arrays, model.n_trees
-        picker = _Picker(buffer, scale, float(rng.random()))
+        picker = _Picker(buffer, scale, rng)
 
         def update(rows: Rows) -> npt.NDArray[np.float32]:
             """Bring rows up to date; their weights."""
@@ -216,10 +216,10 @@ class Sampler:
             ) as results:
                 for item, (rows, w) in zip(source.items, results, strict=True):
                     picker.pick(rows, w, source.share)
-                    if last > 0:
+                    if last > 0 or source.stratum is not None:
                         self._put_back(rows, w)
                         source.forget(item)
-                    elif source.share == 1:  # the base rule's weights: the labels tell them
+                    elif source.share == 1 and self._left is None:  # all of the store was read
                         heavy = np.flatnonzero(rows.label == self._heavier)
                         self._put_back(rows.take(heavy), w[heavy])
                     n_read += len(w)
@@ -227,7 +227,7 @@ class Sampler:
             rows_read += n_read
             if source.stratum is not None and n_read:
                 self._learn(source.stratum, (squares / n_read) ** 0.5)
-            if last == 0 and source.share == 1:
+            if last == 0 and source.stratum is None and source.share == 1:
                 self._left = 1 - self._heavier
         sample = self._finish(buffer, last, whole=False, seed=int(rng.integers(2**63)))
         return sample, rows_read
@@ -373,8 +373,9 @@ class _Buffer:
 class _Picker:
     """Picks rows into a buffer; if there are more than it has room for, thins out what it has."""
 
-    def __init__(self, buffer: _Buffer, scale: float, carry: float) -> None:
-        self._buffer, self._scale, self._carry = buffer, scale, carry
+    def __init__(self, buffer: _Buffer, scale: float, rng: np.random.Generator) -> None:
+        self._buffer, self._scale, self._rng = buffer, scale, rng
+        self._carry = float(rng.random())
 
     def pick(self, rows: Rows, w: npt.NDArray[np.float32], share: float) -> None:
         pick, copies = np.empty(len(w), np.int64), np.empty(len(w), np.float32)
@@ -382,8 +383,9 @@ class _Picker:
         while start < len(w):
             room = self._buffer.capacity - self._buffer.n
             if room == 0:
-                self._buffer.halve(int(self._carry * 2))
+                self._buffer.halve(int(self._rng.integers(2)))
                 self._scale *= 2
+                self._carry = float(self._rng.random())  # just after a pick it is not uniform
                 continue
             n, start, self._carry = pick_rows(
                 w, self._scale, share, self._carry, start, pick, copies, room

@@ -79,7 +79,7 @@ class Scanner:
     @property
     def n_rows(self) -> int:
         """Rows of the run."""
-        return sum(self.sample.rows(b).stop - self.sample.rows(b).start for b in self._blocks)
+        return sum(self._rows)
 
     @property
     def n_run(self) -> int:

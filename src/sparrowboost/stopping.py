@@ -20,13 +20,16 @@ from sparrowboost.tree import MASK_WORDS, Mask
 
 SIGMA = 1e-3  # chance that any false rule ever fires (paper, appendix B)
 RHO = 0.3  # share of the empirical edge that must be certain; see docs/learner.md
-L2 = 3.0  # rows' worth of weight, added to each side of a split; chosen on data, docs/learner.md
-CATEGORY_L2 = 10.0  # the same where a category is a free number
+L2 = 40.0  # rows' worth of weight, added to each side of a split; chosen on data, docs/learner.md
+CATEGORY_L2 = 30.0  # the same where a category is a free number
 MIN_ROWS = 16  # for ln ln
 LN2 = math.log(2)
 C = 1.0  # paper, after its equation of the stopping rule
 T0 = 100  # examples before a rule may fire; the law needs some before it holds
 SHRINK = 0.9  # of the best empirical advantage, the target after a pass in which no rule fired
+# z takes weights on both sides to be spread alike. Where a few heavy rows make up a side they are
+# not, and prove nothing.
+SOLID_ROWS = 30
 MIN_SHARE = 1e-9  # of a leaf's weight on a side: less is rounding
 
 
@@ -42,6 +45,7 @@ class Split:
     v: float
     z: float  # gain in standard deviations of what noise would give
     boundary: float  # of z, below which a split may be noise
+    solid: bool  # each side has the weight of many rows, even if all weighed as the heaviest
 
     @property
     def gamma(self) -> float:
@@ -81,8 +85,18 @@ class SplitFinder:
         """B = ln(|H| / sigma) of a feature; a subset is one of 2**(k - 1)."""
         return self._b[feature] + max(subset_of - 1, 0) * LN2
 
-    def find(self, evidence: Evidence, n_rows: int, unit: float, min_weight: float) -> Split | None:
-        """The best split, or None where there is none that leaves weight on both sides."""
+    def find(
+        self,
+        evidence: Evidence,
+        n_rows: int,
+        unit: float,
+        min_weight: float,
+        heaviest: float = 0.0,
+    ) -> Split | None:
+        """The best split, or None where there is none that leaves weight on both sides.
+
+        An ordinary row weighs `unit`, the heaviest in the sample `heaviest`.
+        """
         w0, w1 = evidence.weights.tolist()
         v, weight = sum(evidence.v.tolist()), w0 + w1
         if weight <= 0 or v <= 0:
@@ -114,6 +128,7 @@ class SplitFinder:
             total=(w0, w1),
             v=v,
             z=math.sqrt(gain * weight / v),
+            solid=min(l0 + l1, weight - l0 - l1) >= SOLID_ROWS * heaviest,
             boundary=math.sqrt(2 * (math.log(math.log(max(n_rows, MIN_ROWS))) + b)),
         )
 
@@ -125,7 +140,7 @@ class Adaptive:
     rho: float = RHO
 
     def proved(self, split: Split) -> bool:
-        return split.z * (1 - self.rho) >= split.boundary
+        return split.solid and split.z * (1 - self.rho) >= split.boundary
 
 
 @dataclass(frozen=True)
@@ -154,11 +169,12 @@ class Paper:
         fire if  t > t0  and  M > C sqrt(V (ln ln(V / M) + B))
 
     over the examples that reach the leaf. Weights are taken in units of their mean, so that V / M
-    is a number.
+    is a number. With the paper's C = 1, sigma is nominal: the law needs C = sqrt(2).
     """
 
     slots: Slots
     sigma: float = SIGMA
+    c: float = C
 
     @property
     def b(self) -> float:
@@ -186,12 +202,8 @@ class Paper:
         mean = rule.weight / max(rule.n, 1)
         m, v = (rule.edge - 2 * gamma * rule.weight) / mean, rule.v / mean**2
         if rule.n <= T0 or m <= 0:
-            return -np.inf
-        return m - C * (v * (np.log(np.log(max(v / m, np.e))) + self.b)) ** 0.5
-
-    def detectable(self, rule: Edge) -> float:
-        """The advantage that a whole pass could just prove of a rule whose edge is all excess."""
-        return 0.5 * C * (rule.v * self.b) ** 0.5 / rule.weight
+            return -math.inf
+        return m - self.c * math.sqrt(v * (math.log(math.log(max(v / m, math.e))) + self.b))
 
     @staticmethod
     def rule_weight(gamma: float) -> float:

@@ -22,7 +22,7 @@ from sparrowboost.model import Model
 from sparrowboost.params import Params
 from sparrowboost.progress import Task, compiling, log, make_progress
 from sparrowboost.sample import ROW_BYTES
-from sparrowboost.sampler import Sampler
+from sparrowboost.sampler import SPARE_ROOM, Sampler
 from sparrowboost.scanner import Scanner
 from sparrowboost.stopping import Adaptive, Paper, SplitFinder
 from sparrowboost.store import Dataset
@@ -139,9 +139,8 @@ def boost(
 ) -> Model:
     """The loop: a tree, then another, on a sample that is renewed when it is worn out."""
     scanner.load(supply.first())
-    teller.tell(SampleDrawn, model, reason="first")
-    reason = "n_estimators"
-    while model.n_trees < params.n_estimators:
+    stop = teller.tell(SampleDrawn, model, reason="first")
+    while not stop and model.n_trees < params.n_estimators:
         before = scanner.rows_scanned
         grown = grower.grow(model)
         if grown is None:
@@ -164,17 +163,16 @@ def boost(
                 scores=scores,
             )
             if stop:
-                reason = "callback"
                 break
             if watch is not None and _late(model, watch, params):
-                reason = "early_stopping"
-                break
+                teller.tell(Finished, model, reason="early_stopping")
+                return _best(model, watch, params)
             renewed = supply.after_tree(model, grown, scanner.rows_scanned - before)
         if renewed is not None:
             sample, why = renewed
             scanner.load(sample)
-            teller.tell(SampleDrawn, model, reason=why)
-    teller.tell(Finished, model, reason=reason)
+            stop = teller.tell(SampleDrawn, model, reason=why)
+    teller.tell(Finished, model, reason="callback" if stop else "n_estimators")
     return _best(model, watch, params)
 
 
@@ -207,7 +205,7 @@ def plan(dataset: Dataset, params: Params, limit: int) -> Sizes:
     held = rss() + CODE_BYTES + STRATA_BYTES
     row_bytes = dataset.n_features + ROW_BYTES + 4 * dataset.weighted
     room = max(limit - held, 0)
-    one, two = room // row_bytes, room // (2 * row_bytes)  # samples in memory
+    one, two = room // row_bytes, int(room / (2 * SPARE_ROOM * row_bytes))  # samples in memory
     n, wanted = dataset.n_rows, params.sample_size
     small = n * dataset.n_features <= WHOLE_VALUES if wanted == "auto" else wanted >= n
     sizes = Sizes(n, n, whole=True)
@@ -249,7 +247,8 @@ class Teller:
             **more,
         )
         log.debug("event=%s", event)
-        return any([listener(event) is True for listener in self._listeners])
+        answers = [listener(event) for listener in self._listeners]
+        return any(isinstance(answer, bool | np.bool_) and answer for answer in answers)
 
 
 class Bar:
@@ -285,7 +284,9 @@ def warm_up() -> None:
     scores.add_values(w, order, begin, count, blocks, 2, 1, score)
     one = np.zeros(1, np.int64)
     scores.apply_trees(bins, np.zeros((1, 8), np.uint64), w, one, one, 0, 1, score)
+    splits.best_edge(hist, offset, n_bins, category, np.ones(2), np.empty(3), mask)
     scores.weigh_logistic(label, u, score, w, v)
+    scores.weigh_exponential(label, u, score, np.float32(1), w, v)
     draws.pick_rows(w, 1.0, 1.0, 0.5, 0, np.empty(2, np.int64), u, 2)
     draws.find_strata(w, 0, 80, label)
     draws.shuffle_rows(np.uint64(1), bins, label, u, np.empty(0, np.float32), score)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.binning import Binning, CategoryFeature
+from sparrowboost.errors import DataError
 from sparrowboost.kernels.scores import apply_trees
 from sparrowboost.metrics import auc, exponential_loss, log_loss
 from sparrowboost.model import Model
@@ -46,6 +47,11 @@ class Watch:
         self.best_score = math.inf if FALLS[metric] else -math.inf
         self.best_trees = 0
         self._bins, self._label = _load(valid, model.binning, model.classes, label_name, most_bytes)
+        if metric == "auc" and not 0 < self._label.sum() < len(self._label):
+            raise DataError(
+                f"the validation data has one label only ({model.classes[int(self._label[0])]!r}), "
+                "of which no AUC can be told; pass rows of both, or eval_metric='log_loss'."
+            )
         self._score = np.full(len(self._label), model.base_score, np.float32)
         self._seen = 0
 
@@ -107,4 +113,10 @@ def _load(
                     codes = np.concatenate([codes for _, codes in parts])[::2]
                     parts = [(bins.copy(), codes.copy())]
                     n = len(codes)
+    strange = sorted(map(str, table.labels.others - {classes[0]}))
+    if classes[0] is not None and strange:
+        raise DataError(
+            f"{table.source.name}: label {strange[0]!r} of the validation data is none of the "
+            f"training data's, {classes[0]!r} and {classes[1]!r}."
+        )
     return np.concatenate([b for b, _ in parts]), np.concatenate([c for _, c in parts])

@@ -1,0 +1,110 @@
+"""What the tests of training share: hand-made slots, samples, trees and data sets."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import sparrowboost.grower
+import sparrowboost.sample
+import sparrowboost.scanner
+from sparrowboost import Model, ingest
+from sparrowboost.evidence import Slots
+from sparrowboost.losses import base_score, get_loss
+from sparrowboost.sample import Sample
+from sparrowboost.scanner import Scanner
+from sparrowboost.tree import MASK_WORDS, TreeBuilder
+
+
+def make_slots(n_bins, category=()) -> Slots:
+    """Slots of features with so many bins each, the one for missing values included."""
+    n_bins = np.asarray(n_bins, np.int64)
+    offset = np.concatenate(([0], np.cumsum(n_bins)[:-1])).astype(np.uint64)
+    kind = np.zeros(len(n_bins), np.uint8)
+    kind[list(category)] = 1
+    return Slots(offset, n_bins, kind)
+
+
+def make_sample(bins, label, u=None, score=0.0, loss="logistic", whole=False) -> Sample:
+    n = len(label)
+    u = np.ones(n, np.float32) if u is None else np.asarray(u, np.float32)
+    return Sample(
+        np.ascontiguousarray(bins, np.uint8),
+        np.asarray(label).astype(np.uint8),
+        u,
+        np.array(np.broadcast_to(np.float32(score), n)),
+        0,
+        get_loss(loss),
+        whole=whole,
+        copies=np.ones(n, np.float32),
+    )
+
+
+def use_small_blocks(monkeypatch, rows) -> None:
+    """Let samples have many blocks although they have few rows."""
+    for module in (sparrowboost.sample, sparrowboost.scanner, sparrowboost.grower):
+        monkeypatch.setattr(module, "BLOCK_ROWS", rows)
+
+
+def forbid_endless_scans(monkeypatch, most=2_000) -> None:
+    """Turn a grower that never gives up into a failure: a tree restarts its scan a few times."""
+    restart, start = Scanner.restart, Scanner.start
+    count = [0]
+
+    def counted_start(self, *args):
+        count[0] = 0
+        return start(self, *args)
+
+    def counted_restart(self):
+        count[0] += 1
+        assert count[0] <= most, "the grower scans the same sample for ever"
+        restart(self)
+
+    monkeypatch.setattr(Scanner, "start", counted_start)
+    monkeypatch.setattr(Scanner, "restart", counted_restart)
+
+
+def mask_of(bins):
+    """The mask that sends these bins left."""
+    mask = np.zeros(MASK_WORDS, np.uint64)
+    for b in bins:
+        mask[b >> 6] |= np.uint64(1) << np.uint64(b & 63)
+    return mask
+
+
+def bins_of(mask) -> set[int]:
+    return {b for b in range(256) if int(mask[b >> 6]) >> (b & 63) & 1}
+
+
+def make_stump(feature, left_bins, left, right):
+    builder = TreeBuilder(2)
+    builder.split(0, feature, mask_of(left_bins), 1.0)
+    return builder.finish(np.array([left, right], np.float32))
+
+
+def make_model(dataset, loss="logistic") -> Model:
+    """A model without trees, with the base score of rows that all count 1."""
+    base = base_score(dataset.n_rows - dataset.n_positive, dataset.n_positive)
+    return Model(dataset.binning, dataset.classes, loss, base)
+
+
+def numbered_rows(n, label, weight=None, width=100):
+    """A data set of n rows whose two features tell a row's number: low + width * high."""
+    number = np.arange(n)
+    X = np.column_stack((number % width, number // width)).astype(np.float64)
+    return ingest(X, label=label, weight=weight, verbose=0, n_jobs=1)
+
+
+def numbers_of(bins, width=100):
+    """The numbers of such rows: whole numbers that are few have a bin each, in their order."""
+    return bins[:, 0].astype(np.int64) + width * bins[:, 1].astype(np.int64)
+
+
+def assert_same_trees(a, b) -> None:
+    """The same model, bit by bit."""
+    assert a.base_score == b.base_score
+    assert a.n_trees == b.n_trees
+    for one, other in zip(a.trees, b.trees, strict=True):
+        for name in ("feature", "mask", "child", "value", "gain"):
+            x, y = getattr(one, name), getattr(other, name)
+            assert x.dtype == y.dtype
+            assert x.tobytes() == y.tobytes(), name

@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sparrowboost.strata
+from sparrowboost import StoreError
+from sparrowboost.strata import LOWEST, N_STRATA, Rows, Strata
+
+D = 3
+CHUNK_ROWS = 10
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_chunks():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sparrowboost.strata, "CHUNK_BYTES", CHUNK_ROWS * (D + 9 + 4))
+        yield
+
+
+def make_rows(numbers, *, weighted=True) -> Rows:
+    """Rows that hold their own number, in each of their parts."""
+    numbers = np.asarray(numbers, np.int64)
+    bins = np.column_stack([numbers % 251, numbers // 251 % 251, numbers % 7]).astype(np.uint8)
+    return Rows(
+        bins,
+        (numbers % 2).astype(np.uint8),
+        (numbers * 0.25).astype(np.float32) if weighted else np.empty(0, np.float32),
+        (numbers * 0.5).astype(np.float32),
+        numbers.astype(np.int32),
+    )
+
+
+def assert_intact(rows, *, weighted=True) -> list[int]:
+    """Every part of the rows belongs to the row's number; the numbers."""
+    for part, expected in zip(rows, make_rows(rows.seen, weighted=weighted), strict=True):
+        np.testing.assert_array_equal(part, expected)
+        assert part.dtype == expected.dtype
+    return rows.seen.tolist()
+
+
+def take_all(strata, rng) -> Counter:
+    """All rows of all strata, by number and stratum."""
+    found: Counter = Counter()
+    for k in range(N_STRATA):
+        for chunk in strata.pick(k, strata.n_chunks(k), rng):
+            found.update((number, k) for number in assert_intact(strata.read(chunk)))
+            strata.forget(chunk)
+        assert strata.size(k) == strata.n_chunks(k) == 0
+    return found
+
+
+def stratum_of(w):
+    return np.clip(np.floor(np.log2(w)).astype(int) - LOWEST, 0, N_STRATA - 1)
+
+
+# A step is how many rows to append and how their weights are spread, or which chunks to pick.
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(0, 45), st.integers(0, 3)),
+        st.tuples(st.just("pick"), st.integers(0, 6), st.booleans()),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=60)
+@given(STEPS, st.integers(0, 99))
+def test_what_is_put_in_comes_out_whatever_the_order_of_steps(tmp_path_factory, steps, seed):
+    rng = np.random.default_rng(seed)
+    strata = Strata(tmp_path_factory.getbasetemp(), D, weighted=True)
+    inside: Counter = Counter()
+    taken: list = []
+    n = 0
+    for kind, how_many, how in steps:
+        if kind == "append":
+            numbers = np.arange(n, n + how_many)
+            n += how_many
+            w = np.exp2(rng.uniform(-3, -3 + how, how_many)).astype(np.float32)
+            strata.append(make_rows(numbers), w)
+            inside.update(zip(numbers.tolist(), stratum_of(w).tolist(), strict=True))
+        else:
+            for k in range(N_STRATA):
+                before, n_chunks = strata.size(k), strata.n_chunks(k)
+                picked = strata.pick(k, how_many, rng)
+                assert len(picked) == min(how_many, n_chunks)
+                # Some are read while they are picked, others after more was put in.
+                taken += [(chunk, k) for chunk in picked]
+                gone = sum(
+                    chunk.n if isinstance(chunk, sparrowboost.strata.Chunk) else len(chunk.label)
+                    for chunk in picked
+                )
+                assert strata.size(k) == before - gone
+            if how:
+                for chunk, k in taken:
+                    inside -= Counter((i, k) for i in assert_intact(strata.read(chunk)))
+                    strata.forget(chunk)
+                taken = []
+    for chunk, k in taken:
+        inside -= Counter((i, k) for i in assert_intact(strata.read(chunk)))
+    assert take_all(strata, rng) == inside
+    strata.close()
+
+
+def test_a_row_lies_in_the_stratum_of_its_weight(tmp_path):
+    w = np.float32([0, 1e-30, 2.0**LOWEST, 0.3, 0.5, 0.99, 1, 1.99, 2, 2.0**39, 1e30])
+    strata = Strata(tmp_path, D, weighted=True)
+    strata.append(make_rows(np.arange(len(w))), w)
+    found = dict(take_all(strata, np.random.default_rng(0)).keys())
+    strata.close()
+    for number, weight in enumerate(w.tolist()):
+        k = found[number]
+        if 2.0**LOWEST <= weight < 2.0 ** (LOWEST + N_STRATA):
+            assert strata.upper(k) / 2 <= weight < strata.upper(k)
+        else:
+            assert k == (0 if weight < 1 else N_STRATA - 1)
+
+
+def test_rows_without_user_weights_are_as_small_as_they_can_be(tmp_path):
+    strata = Strata(tmp_path, D, weighted=False)
+    strata.append(make_rows(np.arange(100), weighted=False), np.ones(100, np.float32))
+    rows = [strata.read(c) for c in strata.pick(-LOWEST, 10**6, np.random.default_rng(0))]
+    numbers = [number for part in rows for number in assert_intact(part, weighted=False)]
+    assert sorted(numbers) == list(range(100))
+    strata.close()
+    n_chunks = strata.bytes_written // (strata.chunk_rows * (D + 9))
+    assert n_chunks * strata.chunk_rows * (D + 9) == strata.bytes_written == strata.scratch_bytes
+
+
+def test_places_in_the_file_are_used_again(tmp_path):
+    strata = Strata(tmp_path, D, weighted=True)
+    rng = np.random.default_rng(0)
+    n = 1_000
+    w = np.exp2(rng.uniform(-5, 5, n)).astype(np.float32)
+    strata.append(make_rows(np.arange(n)), w)
+    for _ in range(50):
+        for k in range(N_STRATA):
+            for chunk in strata.pick(k, 3, rng):
+                rows = strata.read(chunk)
+                strata.append(rows, np.exp2(rng.uniform(-5, 5, len(rows.seen))).astype(np.float32))
+                strata.forget(chunk)
+    # Rows were written many times over. What is put back may be written before the place of the
+    # chunk that it came from is free: one chunk more than all rows take.
+    row_bytes = D + 9 + 4
+    assert strata.bytes_written > 10 * n * row_bytes
+    assert strata.scratch_bytes <= (n + CHUNK_ROWS) * row_bytes
+    assert os.fstat(strata._file.fileno()).st_size <= strata.scratch_bytes
+    assert sum(take_all(strata, rng).values()) == n
+    strata.close()
+
+
+def test_chunks_are_picked_with_equal_chances(tmp_path):
+    # 10 chunks, the one in memory included, 3 taken: each is taken 0.3 of the time. 1,000 picks
+    # have a deviation of sqrt(0.3 * 0.7 / 1000) = 0.0145; ten chunks stay within 4 of these.
+    rng = np.random.default_rng(0)
+    taken = np.zeros(10)
+    for _ in range(1_000):
+        strata = Strata(tmp_path, D, weighted=True)
+        strata.append(make_rows(np.arange(95)), np.ones(95, np.float32))
+        for chunk in strata.pick(-LOWEST, 3, rng):
+            taken[strata.read(chunk).seen[0] // CHUNK_ROWS] += 1
+        strata.close()
+    assert np.abs(taken / 1_000 - 0.3).max() < 4 * 0.0145
+
+
+def test_the_scratch_file_has_no_name(tmp_path):
+    strata = Strata(tmp_path, D, weighted=True)
+    strata.append(make_rows(np.arange(1_000)), np.ones(1_000, np.float32))
+    assert strata.bytes_written > 0
+    assert os.listdir(tmp_path) == []
+    strata.close()
+    assert os.listdir(tmp_path) == []
+
+
+KILLED = """
+import os, signal, sys
+import numpy as np
+import sparrowboost
+from sparrowboost.events import SampleDrawn
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(20_000, 2))
+dataset = sparrowboost.ingest(X, label=X[:, 0] > 0, path=sys.argv[1] + "/store", verbose=0)
+
+def kill(event):
+    if isinstance(event, SampleDrawn) and event.n_samples == 3:
+        print(len(os.listdir(sys.argv[2])), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+sparrowboost.train(dataset, scratch=sys.argv[2], sample_size=2_000, n_estimators=1_000,
+                   callbacks=[kill], verbose=0)
+"""
+
+
+def test_nothing_is_left_of_the_scratch_when_the_process_is_killed(tmp_path):
+    (tmp_path / "scratch").mkdir()
+    command = [sys.executable, "-c", KILLED, tmp_path, tmp_path / "scratch"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == -9, done.stderr
+    assert done.stdout == "0\n"
+    assert os.listdir(tmp_path / "scratch") == []
+    assert sorted(p.name[:5] for p in (tmp_path / "store").iterdir()) == ["manif", "rows-"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_may_not_be_written_is_named(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(StoreError, match=f"{tmp_path}: scratch cannot be written"):
+        Strata(tmp_path, D, weighted=False)
+
+
+@pytest.mark.parametrize("folder", ["/proc", "/no/such/folder"])
+def test_a_folder_that_cannot_be_written_is_named(folder):
+    with pytest.raises(StoreError, match=rf"{folder}: scratch cannot be written .*scratch="):
+        Strata(folder, D, weighted=False)
+
+
+def test_a_scratch_file_that_was_cut_off_is_found_out(tmp_path):
+    strata = Strata(tmp_path, D, weighted=True)
+    strata.append(make_rows(np.arange(100)), np.ones(100, np.float32))
+    chunks = strata.pick(-LOWEST, 10, np.random.default_rng(0))
+    os.ftruncate(strata._file.fileno(), 50)
+    with pytest.raises(StoreError, match="cut off"):
+        for chunk in chunks:
+            strata.read(chunk)
+    strata.close()

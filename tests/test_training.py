@@ -1,0 +1,469 @@
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from itertools import pairwise
+
+import numpy as np
+import pyarrow.csv
+import pytest
+from sklearn.metrics import roc_auc_score
+
+import sparrowboost.scanner
+import sparrowboost.training
+from builders import assert_same_trees, forbid_endless_scans, use_small_blocks
+from sparrowboost import DataError, MemoryLimitError, StoreError, ingest, train
+from sparrowboost.events import Converged, Finished, SampleDrawn, TreeAdded
+
+KINDS = [("logistic", "adaptive"), ("exponential", "adaptive"), ("exponential", "paper")]
+every_kind = pytest.mark.parametrize(("loss", "stopping"), KINDS)
+
+
+def make_table(n, seed=0, d=5, noise=1.0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    score = X[:, 0] + X[:, 1] * (X[:, 2] > 0) - 1 + noise * rng.normal(size=n)
+    return X, score > 0
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    X, y = make_table(20_000)
+    return ingest(X, label=y, verbose=0)
+
+
+@pytest.fixture(scope="module")
+def test_rows():
+    return make_table(20_000, seed=1)
+
+
+@pytest.fixture(autouse=True)
+def no_hanging(monkeypatch):
+    forbid_endless_scans(monkeypatch)
+
+
+def listen(dataset, **kwargs):
+    """Train; the model and the events."""
+    events = []
+    return train(dataset, callbacks=[events.append], verbose=0, **kwargs), events
+
+
+def trees_of(events):
+    return [event for event in events if isinstance(event, TreeAdded)]
+
+
+def auc_of(model, rows):
+    return roc_auc_score(rows[1], model.decision_function(rows[0]))
+
+
+# -- the same model again -------------------------------------------------------------------------
+
+
+@every_kind
+@pytest.mark.parametrize("sample_size", ["auto", 3_000])
+def test_the_same_seed_gives_the_same_model_whatever_the_threads(
+    dataset, loss, stopping, sample_size, monkeypatch
+):
+    use_small_blocks(monkeypatch, 512)
+    monkeypatch.setattr(sparrowboost.scanner, "PART_VALUES", 2_000)  # several parts for each job
+    kwargs = {"loss": loss, "stopping": stopping, "sample_size": sample_size, "theta": 0.8}
+    kwargs |= {"n_estimators": 25, "max_leaves": 8, "learning_rate": 0.3, "random_state": 5}
+    first, events = listen(dataset, n_jobs=1, **kwargs)
+    assert first.n_trees == 25
+    if sample_size != "auto":
+        assert events[-1].n_samples > 2, "no sample was drawn again: this tests less than it should"
+    for n_jobs in (1, 2, 3):
+        assert_same_trees(first, train(dataset, n_jobs=n_jobs, verbose=0, **kwargs))
+
+
+def test_another_seed_gives_another_model_of_another_sample(dataset):
+    a, b = (
+        train(dataset, sample_size=3_000, n_estimators=3, random_state=seed, verbose=0)
+        for seed in (1, 2)
+    )
+    assert [tree.value.tobytes() for tree in a.trees] != [tree.value.tobytes() for tree in b.trees]
+    whole = [train(dataset, n_estimators=3, random_state=seed, verbose=0) for seed in (1, 2)]
+    assert_same_trees(*whole)
+
+
+# -- how good the model is ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sample_size", ["auto", 4_000])
+def test_file_sorted_by_label_trains_as_well_as_shuffled(test_rows, sample_size):
+    # An AUC of 20,000 rows has a deviation of 0.0025, the same for both models; what is left is
+    # which rows a sample of 4,000 had: about sqrt(20000 / 4000) of that, for each of the two.
+    X, y = make_table(20_000)
+    order = np.lexsort((X[:, 0], y))
+    aucs = [
+        auc_of(
+            train(ingest(X[rows], label=y[rows], verbose=0), sample_size=sample_size,
+                  n_estimators=40, max_leaves=8, verbose=0),
+            test_rows,
+        )
+        for rows in (np.arange(20_000), order)
+    ]  # fmt: skip
+    assert min(aucs) > 0.8
+    assert abs(aucs[0] - aucs[1]) < 0.015
+
+
+@every_kind
+def test_a_sample_trains_about_as_well_as_all_rows(dataset, test_rows, loss, stopping):
+    kwargs = {"loss": loss, "stopping": stopping, "n_estimators": 40, "max_leaves": 8}
+    whole, drawn = (
+        auc_of(train(dataset, sample_size=size, verbose=0, **kwargs), test_rows)
+        for size in (10**6, 5_000)
+    )
+    assert whole > 0.8
+    assert drawn > whole - 0.03
+
+
+# -- awkward data ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def kdd(tmp_path_factory):
+    """Every 25th row of a table full of duplicates, nearly separable."""
+    from conftest import SHARED
+
+    if not (SHARED / "kdd99_10pct.csv.gz").is_file():
+        pytest.skip(f"needs the shared data sets, and there is no {SHARED}")
+    table = pyarrow.csv.read_csv(SHARED / "kdd99_10pct.csv.gz")
+    return ingest(table.take(np.arange(0, len(table), 25)), label="y", verbose=0)
+
+
+@every_kind
+@pytest.mark.parametrize("sample_size", ["auto", 3_000])
+def test_duplicates_and_separable_rows_neither_overflow_nor_hang(kdd, loss, stopping, sample_size):
+    with np.errstate(all="raise", under="ignore"):
+        model, events = listen(
+            kdd, loss=loss, stopping=stopping, sample_size=sample_size, n_estimators=60,
+            learning_rate=0.5,
+        )  # fmt: skip
+    assert model.n_trees >= 1
+    for tree in model.trees:
+        assert np.isfinite(tree.value).all()
+        assert np.isfinite(tree.gain).all()
+    assert all(np.isfinite(event.n_eff) for event in events)
+    block = kdd.read_block(0)
+    score = np.full(len(block.label), model.base_score, np.float32)
+    from sparrowboost.kernels.scores import apply_trees
+
+    apply_trees(block.bins, *model.forest.arrays, 0, model.n_trees, score)
+    assert np.isfinite(score).all()
+    assert roc_auc_score(block.label, score) > 0.99
+
+
+def small(kind):
+    rng = np.random.default_rng(0)
+    if kind == "two rows":
+        return np.array([[0.0], [1.0]]), np.array([0, 1])
+    if kind == "all alike":
+        return np.ones((500, 3)), np.arange(500) % 2
+    if kind == "one feature":
+        x = rng.normal(size=(600, 1))
+        return x, x[:, 0] + rng.normal(size=600) > 0
+    if kind == "constant features":
+        x = np.column_stack((np.zeros(600), rng.normal(size=600), np.full(600, 7.0)))
+        return x, x[:, 1] > 0
+    x = rng.normal(size=(50, 3))
+    return x, x.sum(1) > 0
+
+
+@every_kind
+@pytest.mark.parametrize("sample_size", ["auto", 40])
+@pytest.mark.parametrize(
+    "kind", ["two rows", "all alike", "one feature", "constant features", "fifty rows"]
+)
+def test_small_and_dull_data_is_trained_on_to_the_end(kind, loss, stopping, sample_size):
+    X, y = small(kind)
+    dataset = ingest(X, label=y, verbose=0)
+    model, events = listen(
+        dataset, loss=loss, stopping=stopping, sample_size=sample_size, n_estimators=30,
+        max_leaves=1_500 if kind == "fifty rows" else 31,
+    )  # fmt: skip
+    assert isinstance(events[-1], Finished)
+    assert np.isfinite(model.decision_function(X)).all()
+    if kind == "all alike":
+        assert isinstance(events[-1], Converged)
+        assert model.n_trees == 0
+    if kind == "constant features":
+        assert all((tree.feature == 1).all() for tree in model.trees)
+    if stopping == "adaptive" and sample_size == "auto" and kind not in ("two rows", "all alike"):
+        assert roc_auc_score(y, model.decision_function(X)) > 0.75
+
+
+@pytest.mark.parametrize("sample_size", [1, 2, 3, 10])
+def test_a_sample_of_hardly_any_rows_is_no_reason_to_fail(dataset, sample_size):
+    for seed in range(5):
+        _, events = listen(dataset, sample_size=sample_size, n_estimators=5, random_state=seed)
+        assert isinstance(events[-1], Finished)
+
+
+# -- weights of rows ------------------------------------------------------------------------------
+
+
+def few_values(n=800, seed=0):
+    """A table whose features have few values: they have bins of their own whatever the rows."""
+    rng = np.random.default_rng(seed)
+    X = rng.integers(0, 6, (n, 3)).astype(float)
+    return X, rng.random(n) < 0.2 + 0.1 * (X[:, 0] > 2) + 0.3 * (X[:, 1] < 2)
+
+
+def assert_like_trees(a, b):
+    """The same splits, and values that differ by rounding."""
+    assert a.n_trees == b.n_trees > 0
+    for one, other in zip(a.trees, b.trees, strict=True):
+        np.testing.assert_array_equal(one.feature, other.feature)
+        np.testing.assert_array_equal(one.child, other.child)
+        np.testing.assert_allclose(one.value, other.value, rtol=1e-4, atol=1e-6)
+
+
+def test_a_row_of_weight_two_is_the_row_twice():
+    X, y = few_values()
+    twice = np.arange(800) % 3 == 0
+    rows = np.r_[np.arange(800), np.flatnonzero(twice)]
+    # l2 counts in rows of mean weight, which are fewer and heavier here: without it.
+    kwargs = {"n_estimators": 5, "max_leaves": 8, "l2": 0.0, "min_child_weight": 0.0, "verbose": 0}
+    weighted = train(ingest(X, label=y, weight=np.where(twice, 2.0, 1.0), verbose=0), **kwargs)
+    doubled = train(ingest(X[rows], label=y[rows], verbose=0), **kwargs)
+    assert weighted.base_score == pytest.approx(doubled.base_score)
+    assert_like_trees(weighted, doubled)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "exponential"])
+def test_the_unit_of_weights_does_not_matter(loss):
+    X, y = few_values()
+    u = np.random.default_rng(1).lognormal(size=800)
+    a, b = (
+        train(ingest(X, label=y, weight=unit * u, verbose=0), n_estimators=5, loss=loss, verbose=0)
+        for unit in (1, 1024)
+    )
+    assert_like_trees(a, b)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "exponential"])
+def test_rows_of_weight_zero_are_ignored(loss):
+    X, y = few_values()
+    used = np.arange(800) % 3 > 0
+    strange = np.where(used, y, ~y)  # what they say must not matter
+    with_them = ingest(X, label=strange, weight=used.astype(float), verbose=0)
+    without = ingest(X[used], label=y[used], verbose=0)
+    kwargs = {"n_estimators": 5, "max_leaves": 8, "loss": loss, "verbose": 0}
+    model = train(with_them, **kwargs)
+    assert np.isfinite(model.decision_function(X)).all()
+    assert_like_trees(model, train(without, **kwargs))
+
+
+def test_rows_of_weight_zero_are_never_drawn():
+    X, y = make_table(5_000)
+    used = np.arange(5_000) % 3 > 0
+    dataset = ingest(X, label=np.where(used, y, ~y), weight=used.astype(float), verbose=0)
+    model, events = listen(dataset, sample_size=1_500, n_estimators=30, theta=0.9)
+    assert events[-1].n_samples > 1
+    assert auc_of(model, (X[used], y[used])) > 0.8
+
+
+def test_a_label_without_any_weight_is_refused():
+    X, y = few_values()
+    dataset = ingest(X, label=y, weight=np.where(y, 1.0, 0.0), verbose=0)
+    with pytest.raises(DataError, match="one label have weight 0"):
+        train(dataset, verbose=0)
+
+
+# -- events ---------------------------------------------------------------------------------------
+
+
+@every_kind
+def test_events_tell_how_training_goes(dataset, loss, stopping):
+    model, events = listen(
+        dataset, loss=loss, stopping=stopping, sample_size=4_000, n_estimators=30, theta=0.8,
+        max_leaves=6,
+    )  # fmt: skip
+    assert isinstance(events[0], SampleDrawn)
+    assert events[0].reason == "first"
+    assert type(events[-1]) is Finished
+    assert events[-1].reason == "n_estimators"
+    trees = trees_of(events)
+    assert [event.n_trees for event in trees] == list(range(1, 31))
+    assert trees[-1].model.trees == model.trees
+    for event in trees:
+        assert 0 <= event.gamma_certified <= event.gamma <= 0.5
+        assert 0 <= event.n_proved <= event.n_rules == len(event.model.trees[-1].feature)
+        assert event.run_rows > 0
+        assert event.scores == {}
+    for before, after in pairwise(events):
+        for name in ("n_trees", "seconds", "rows_scanned", "rows_read", "rows_kept", "n_samples"):
+            assert getattr(after, name) >= getattr(before, name), name
+        assert (after.rows_scanned > before.rows_scanned) == isinstance(after, TreeAdded)
+    for event in events:
+        assert 0 < event.n_eff <= event.sample_rows * 1.0001
+        assert event.sample_rows <= 4_100
+        assert event.rows_read >= event.rows_kept
+    drawn = [event for event in events if isinstance(event, SampleDrawn)]
+    assert [event.n_samples for event in drawn] == list(range(1, len(drawn) + 1))
+    assert {event.reason for event in drawn[1:]} <= {"n_eff", "passes", "no split stands out"}
+    assert len(drawn) > 1
+
+
+def test_numbers_of_events_are_plain_numbers_that_json_takes(dataset):
+    _, events = listen(dataset, sample_size=4_000, n_estimators=2)
+    for event in events:
+        names = [field.name for field in fields(event) if field.name != "model"]
+        json.dumps({name: getattr(event, name) for name in names})
+
+
+def test_training_on_all_rows_draws_once_and_reads_every_row_for_every_tree(dataset):
+    _, events = listen(dataset, n_estimators=4)
+    assert [type(event) for event in events] == [SampleDrawn, *[TreeAdded] * 4, Finished]
+    assert [event.rows_scanned for event in trees_of(events)] == [20_000 * k for k in (1, 2, 3, 4)]
+    assert events[-1].sample_rows == events[-1].rows_read == 20_000
+
+
+def test_a_sample_is_read_only_so_often(dataset, monkeypatch):
+    monkeypatch.setattr("sparrowboost.supply.MAX_PASSES", 4.0)
+    _, events = listen(dataset, sample_size=4_000, n_estimators=20, learning_rate=0.01)
+    reasons = [event.reason for event in events if isinstance(event, SampleDrawn)]
+    assert reasons.count("passes") >= 2
+
+
+def test_training_on_noise_in_samples_converges_and_says_so():
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 2, (20_000, 1)).astype(float)
+    dataset = ingest(X, label=rng.random(20_000) < 0.5, verbose=0)
+    _, events = listen(dataset, sample_size=4_000, n_estimators=200, max_leaves=4)
+    assert isinstance(events[-1], Converged)
+    assert events[-1].reason == "converged"
+
+
+def test_samples_grow_while_they_show_no_proof(monkeypatch):
+    # Not "all rows, once": as if there were too many of them.
+    monkeypatch.setattr(sparrowboost.training, "WHOLE_VALUES", 1_000)
+    monkeypatch.setattr(sparrowboost.training, "FIRST_ROWS", 500)
+    X, y = make_table(20_000, noise=8.0)
+    _, events = listen(ingest(X, label=y, verbose=0), n_estimators=60, theta=0.9)
+    rows = [event.sample_rows for event in events if isinstance(event, SampleDrawn)]
+    assert rows[0] == pytest.approx(500, abs=5)
+    assert rows == sorted(rows)
+    assert rows[-1] > 1_500
+
+
+def test_a_callback_that_returns_true_ends_training(dataset):
+    seen = []
+
+    def stop(event):
+        seen.append(event)
+        return event.n_trees == 3
+
+    model = train(dataset, callbacks=[lambda event: None, stop], verbose=0)
+    assert model.n_trees == 3
+    assert type(seen[-1]) is Finished
+    assert seen[-1].reason == "callback"
+
+
+def test_a_callback_may_return_what_comparing_an_events_numbers_gives(dataset):
+    def stop(event):
+        return isinstance(event, TreeAdded) and event.gamma_certified >= 0
+
+    assert train(dataset, callbacks=[stop], n_estimators=5, verbose=0).n_trees == 1
+
+
+def test_a_callback_may_end_training_when_a_sample_is_drawn(dataset):
+    def stop(event):
+        return isinstance(event, SampleDrawn) and event.n_samples == 2
+
+    events = []
+    model = train(
+        dataset, callbacks=[events.append, stop], sample_size=3_000, theta=0.9, n_estimators=60,
+        verbose=0,
+    )  # fmt: skip
+    assert events[-1].n_samples == 2
+    assert model.n_trees < 60
+
+
+def test_an_error_in_a_callback_ends_training_and_leaves_nothing_behind(dataset, tmp_path):
+    def fail(event):
+        if event.n_samples == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(dataset, callbacks=[fail], sample_size=3_000, theta=0.9, scratch=tmp_path, verbose=0)
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- memory, scratch and compiling ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sample_size", ["auto", 10_000])
+def test_a_memory_limit_that_is_too_small_is_refused_with_one_that_will_do(dataset, sample_size):
+    kwargs = {"sample_size": sample_size, "n_estimators": 2, "verbose": 0}
+    with pytest.raises(MemoryLimitError, match="memory_limit 20 MB is too small") as error:
+        train(dataset, memory_limit="20MB", **kwargs)
+    enough = re.search(r"give at least ([\d.]+ [KMG]B)\.", str(error.value))[1]
+    assert train(dataset, memory_limit=enough, **kwargs).n_trees == 2
+
+
+def test_what_does_not_fit_as_a_whole_is_sampled(dataset, monkeypatch):
+    # All rows need 20 bytes each; there is room for 13,200 of them, or two samples of 6,000 and
+    # a tenth to spare.
+    held = 500_000_000
+    monkeypatch.setattr(sparrowboost.training, "rss", lambda: held)
+    monkeypatch.setattr(sparrowboost.training, "MIN_ROWS", 1_000)
+    spare = sparrowboost.training.CODE_BYTES + sparrowboost.training.STRATA_BYTES
+    _, events = listen(dataset, memory_limit=held + spare + 13_200 * 20, n_estimators=3)
+    assert events[0].sample_rows == pytest.approx(6_000, rel=0.01)
+    _, events = listen(dataset, memory_limit=held + spare + 21_000 * 20, n_estimators=3)
+    assert events[0].sample_rows == 20_000
+
+
+def test_a_scratch_folder_that_cannot_be_written_is_named(dataset):
+    with pytest.raises(StoreError, match="/proc: scratch cannot be written"):
+        train(dataset, scratch="/proc", sample_size=3_000, theta=0.9, verbose=0)
+
+
+COMPILED = """
+import json
+import numpy as np
+import sparrowboost
+from sparrowboost.kernels import draws, evidence, partition, scores, splits
+from sparrowboost.training import warm_up
+
+def compiled():
+    kernels = {
+        name: kernel
+        for module in (draws, evidence, partition, scores, splits)
+        for name, kernel in vars(module).items()
+        if hasattr(kernel, "signatures") and not name.startswith("_")
+    }
+    return {name: len(kernel.signatures) for name, kernel in kernels.items()}
+
+warm_up()
+found = [compiled()]
+rng = np.random.default_rng(0)
+X = rng.normal(size=(8_000, 2))
+y = X[:, 0] + rng.normal(size=8_000) > 0
+for weight in (None, rng.random(8_000)):
+    dataset = sparrowboost.ingest(X, label=y, weight=weight, verbose=0)
+    for loss, stopping in (("logistic", "adaptive"), ("exponential", "adaptive"),
+                           ("exponential", "paper")):
+        for sample_size in ("auto", 1_000):
+            model = sparrowboost.train(dataset, loss=loss, stopping=stopping, theta=0.9,
+                                       sample_size=sample_size, n_estimators=15, max_leaves=4,
+                                       valid=(X, y), verbose=0)
+model.predict_proba(X)
+found.append(compiled())
+print(json.dumps(found))
+"""
+
+
+def test_warming_up_compiles_each_kernel_once_and_training_none_again():
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    after_warm_up, after_training = json.loads(done.stdout)
+    assert after_training == dict.fromkeys(after_training, 1)
+    assert after_warm_up == after_training
