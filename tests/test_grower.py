@@ -9,7 +9,7 @@ from sparrowboost.forest import Forest
 from sparrowboost.grower import AdaptiveGrower, PaperGrower
 from sparrowboost.kernels.scores import apply_trees
 from sparrowboost.kernels.splits import SUBSET_NOISE
-from sparrowboost.losses import MAX_STEP, get_loss
+from sparrowboost.losses import LEAF_L2, MAX_STEP, get_loss
 from sparrowboost.params import Params
 from sparrowboost.scanner import Scanner
 from sparrowboost.stopping import CATEGORY_L2, Adaptive, Paper, SplitFinder
@@ -124,7 +124,7 @@ def naive_tree(sample, n_bins, category, params):
         plus, minus = w[mine & (y > 0)].sum(), w[mine & (y < 0)].sum()
         if params.loss == "logistic":
             curve = (w[mine] * (1 - w[mine] / sample.u[mine])).sum()
-            step = (plus - minus) / (2 * curve)
+            step = (plus - minus) / (2 * curve + LEAF_L2 * sample.unit)
         else:
             step = 0.5 * np.log((plus + sample.unit / 2) / (minus + sample.unit / 2))
         value.append(params.learning_rate * np.clip(step, -MAX_STEP, MAX_STEP))

@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from sparrowboost.kernels.bins import bin_by_bits, bin_by_grid, bin_by_search, bin_by_table
+from sparrowboost.kernels.bins import (
+    bin_by_bits,
+    bin_by_grid,
+    bin_by_search,
+    bin_by_table,
+    bin_codes,
+)
 from sparrowboost.lookup import Lookup
 
 pytestmark = pytest.mark.kernel
@@ -140,3 +146,17 @@ def test_the_python_of_a_kernel_does_what_its_machine_code_does(case):
                 x, padded(thresholds), lookup._lut, lookup._steps, np.uint8(255), python
             )
     np.testing.assert_array_equal(compiled, python)
+
+
+@pytest.mark.parametrize("n", [0, 1, 63, 64, 65, 200])
+def test_columns_of_codes_are_looked_up_and_turned_into_rows(n):
+    rng = np.random.default_rng(n)
+    codes = rng.integers(0, 256, (3, n), dtype=np.uint8)
+    tables = rng.integers(0, 256, (3, 256), dtype=np.uint8)
+    column = np.array([4, 0, 2])
+    for run in (bin_codes, bin_codes.py_func):
+        out = np.full((n, 5), 7, np.uint8)
+        run(codes, tables, column, out)
+        for c, j in enumerate(column):
+            np.testing.assert_array_equal(out[:, j], tables[c][codes[c]])
+        assert (out[:, [1, 3]] == 7).all()

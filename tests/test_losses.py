@@ -6,7 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrowboost import DataError
-from sparrowboost.losses import LOSSES, MAX_MARGIN, MAX_STEP, base_score, get_loss, probability
+from sparrowboost.losses import (
+    LEAF_L2,
+    LOSSES,
+    MAX_MARGIN,
+    MAX_STEP,
+    base_score,
+    get_loss,
+    probability,
+)
 
 NAMES = sorted(LOSSES)
 
@@ -76,10 +84,10 @@ def test_exponential_weights_stay_finite_whatever_the_score():
 @pytest.mark.parametrize("name", NAMES)
 def test_a_leaf_value_is_the_best_step_of_rows_that_weigh_alike(name):
     # 30 positives and 10 negatives at score 0. Exponential: half the log odds, half a row added
-    # to each side. Logistic: a Newton step, (15 - 5) / (2 (20 - 10)), w = 1/2 for every row.
+    # to each side. Logistic: a Newton step, (15 - 5) / (2 (20 - 10) + 3), w = 1/2 for every row.
     if name == "logistic":
         value = get_loss(name).leaf_values(np.array([[5.0, 15.0, 10.0]]), 1.0)
-        assert value[0] == pytest.approx(0.5)
+        assert value[0] == pytest.approx(10 / (20 + LEAF_L2))
     else:
         value = get_loss(name).leaf_values(np.array([[10.0, 30.0, 40.0]]), 1.0)
         assert value[0] == pytest.approx(0.5 * np.log(30.5 / 10.5))

@@ -21,8 +21,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
-from sparrowboost.lookup import Bins, LazyLookups, Lookup, Table, read_only
+from sparrowboost.lookup import Bins, Codes, LazyLookups, Lookup, Table, bin_columns, read_only
 from sparrowboost.sources import Kind, categories, numbers
 
 MAX_BINS = 255  # of values; with the missing bin, what one byte can tell apart
@@ -159,6 +160,16 @@ class CategoryFeature:
         self.job(array)(0, len(array), out)
         return out
 
+    def codes(self, array: pa.Array) -> Codes | None:
+        """The column as byte codes, if it has few categories and no value is missing."""
+        if not pt.is_dictionary(array.type) or array.type.index_type.bit_width > 8:
+            return None
+        coded = categories(self.name, array)
+        if coded.indices.null_count:
+            return None
+        lookup = self._lookup(coded.dictionary)
+        return Codes(coded.indices.to_numpy().view(np.uint8), lookup.bins)
+
     def job(self, array: pa.Array) -> Job:
         """The work of binning a column, to be done piece by piece."""
         coded = categories(self.name, array)
@@ -218,11 +229,21 @@ class Binning:
 
     def apply(self, batch: pa.RecordBatch, out: Bins) -> None:
         """Bin a row block into `out` (n, d), any strides."""
-        jobs = [feature.job(batch.column(feature.name)) for feature in self.features]
-        rows = max(1024, CACHE_BYTES // len(jobs))
-        for start in range(0, batch.num_rows, rows):
+        codes: dict[int, Codes] = {}
+        jobs: dict[int, Job] = {}
+        for j, feature in enumerate(self.features):
+            array = batch.column(feature.name)
+            coded = feature.codes(array) if isinstance(feature, CategoryFeature) else None
+            if coded is not None:
+                codes[j] = coded
+            else:
+                jobs[j] = feature.job(array)
+        if codes:
+            bin_columns(codes, out)
+        rows = max(1024, CACHE_BYTES // len(self.features))
+        for start in range(0, batch.num_rows if jobs else 0, rows):
             stop = min(start + rows, batch.num_rows)
-            for j, job in enumerate(jobs):
+            for j, job in jobs.items():
                 job(start, stop, out[start:stop, j])
 
     def to_json(self) -> list[dict[str, Any]]:

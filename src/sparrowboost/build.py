@@ -35,7 +35,7 @@ OPENING, PEEKING = range(2)  # second word of a seed: what a generator is for
 SAMPLE_ROWS = 200_000  # a quantile at 1/255 is then known to within a tenth of a bin
 MAX_BLOCK_ROWS = 32_768
 MAX_BLOCK_BYTES = 3 << 19  # larger ones are hardly faster, and allocators then keep more of them
-COLUMN_BYTES = 1 << 16  # of a wide block: a column takes 20 us to look at, however short it is
+COLUMN_BYTES = 1 << 17  # of a wide block: a column takes 20 us to look at, however short it is
 WORD_BYTES = 600  # of a category that is counted, in two counters
 MIN_WORDS = 2_000  # counted at once, for a bin each of 254
 SHUFFLE_SHARE = 32  # of the limit
@@ -334,7 +334,13 @@ def _check_has_values(binning: Binning, has_values: npt.NDArray[np.bool_]) -> No
 
 def warm_up(kinds: Iterable[Kind]) -> None:
     """Compile or load the kernels, so that what they take is known before memory is divided."""
-    from sparrowboost.kernels.bins import bin_by_bits, bin_by_grid, bin_by_search, bin_by_table
+    from sparrowboost.kernels.bins import (
+        bin_by_bits,
+        bin_by_grid,
+        bin_by_search,
+        bin_by_table,
+        bin_codes,
+    )
     from sparrowboost.kernels.rows import gather_rows, random_order, scatter_rows
 
     byte = np.zeros((1, 2), np.uint8)
@@ -344,6 +350,7 @@ def warm_up(kinds: Iterable[Kind]) -> None:
         x = read_only(np.zeros(1, dtype))
         if dtype is np.int32:
             bin_by_table(x, table, out)
+            bin_codes(byte, np.zeros((1, 256), np.uint8), zero, byte[:, :1])
             continue
         low = np.float32(1) if dtype is np.float32 else np.float64(1)
         thresholds = np.zeros(256, dtype)

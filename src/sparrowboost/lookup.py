@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -65,12 +65,33 @@ class Table:
     """Bins of small integers, looked up."""
 
     def __init__(self, bins: Bins) -> None:
-        self._bins = bins
+        self.bins = bins
 
     def __call__(self, x: npt.NDArray[Any], out: Bins) -> None:
         from sparrowboost.kernels.bins import bin_by_table
 
-        bin_by_table(x, self._bins, out)
+        bin_by_table(x, self.bins, out)
+
+
+class Codes:
+    """A column of byte codes and the table of their bins: many such are looked up at once."""
+
+    def __init__(self, x: Bins, table: Bins) -> None:
+        self.x = x
+        self.table = np.zeros(256, np.uint8)
+        self.table[: len(table)] = table[:256]
+
+
+def bin_columns(columns: Mapping[int, Codes], out: Bins) -> None:
+    """Bin columns of codes into their places in `out` (n, d)."""
+    from sparrowboost.kernels.bins import bin_codes
+
+    jobs = columns.values()
+    codes = np.empty((len(columns), len(out)), np.uint8)
+    for row, job in zip(codes, jobs, strict=True):
+        row[:] = job.x
+    tables = np.stack([job.table for job in jobs])
+    bin_codes(codes, tables, np.array(list(columns), np.int64), out)
 
 
 class LazyLookups(dict[str, Lookup | Table]):

@@ -39,7 +39,7 @@ class Model:
     >>> ds = sparrowboost.ingest(X, label=X[:, 0] > 80, verbose=0)
     >>> model = sparrowboost.train(ds, n_estimators=20, verbose=0)
     >>> model.predict_proba(X[[0, -1]]).round(2)
-    array([[0.98, 0.02], [0.02, 0.98]])
+    array([[0.91, 0.09], [0.06, 0.94]])
     """
 
     binning: Binning

@@ -88,3 +88,21 @@ def bin_by_table(x, table, out):
     """
     for i in range(x.shape[0]):
         out[i] = table[np.uint32(x[i])]
+
+
+@kernel
+def bin_codes(codes, tables, column, out):
+    """Bins of many columns of byte codes at once: looked up, and turned from columns into rows.
+
+    codes  (k, n)   uint8  IN
+    tables (k, 256) uint8  IN   the bin of each code of a column
+    column (k,)     int64  IN   which column of `out` each is
+    out    (n, d)   uint8  OUT  any strides
+    """
+    k, n = codes.shape
+    for start in range(0, n, 64):  # rows of `out` that stay in the nearest cache meanwhile
+        stop = min(start + 64, n)
+        for c in range(k):
+            j = column[c]
+            for i in range(start, stop):
+                out[i, j] = tables[c, codes[c, i]]

@@ -35,6 +35,7 @@ PEEK_ROWS, PEEK_BYTES = 16_384, 2 << 20  # decoded at a time, at most
 # lies between stretches of the rows peeked at. Rows in random order give about 1 / STRETCH.
 WANDERING = 0.05
 STRETCH = 500  # rows
+FEW = 32  # distinct values that a stretch can be expected to have all of
 TESTED_ROWS = 40 * STRETCH  # of each of the two samples that are tested
 QUARTILES = (0.25, 0.5, 0.75)
 
@@ -204,11 +205,21 @@ class _Test:
         if n < 2:
             return len(values) > 0  # too few to tell
         stretches = values[: n * STRETCH].reshape(n, STRETCH)
+        if _all_everywhere(stretches):
+            return False
         for cut in np.unique(np.quantile(stretches, QUARTILES, method="lower")):
             above = (stretches > cut).mean(1)
             if above.var() > WANDERING * above.mean() * (1 - above.mean()):
                 return True
         return False
+
+
+def _all_everywhere(stretches: npt.NDArray[np.float64]) -> bool:
+    """Whether every stretch has all of a few values: each gets a bin, however frequent it is."""
+    distinct = np.unique(stretches[0])
+    if len(distinct) > FEW or not np.isin(stretches, distinct).all():
+        return False
+    return all((stretches == value).any(1).all() for value in distinct)
 
 
 def _ordinal(name: str, array: pa.Array) -> npt.NDArray[np.float64]:
