@@ -141,6 +141,7 @@ class AdaptiveGrower:
                 self._scanner.sample.unit,
                 self._min_weight,
                 self._heaviest,
+                self._scanner.bundles,
             )
         return leaf
 
@@ -208,7 +209,10 @@ class PaperGrower:
                 rules.clear()
                 for leaf in open_leaves:
                     rule = self._rule.best(
-                        scanner.evidence[leaf], scanner.rows_in(leaf), value[leaf]
+                        scanner.evidence[leaf],
+                        scanner.rows_in(leaf),
+                        value[leaf],
+                        scanner.bundles,
                     )
                     if rule is not None:
                         rules[leaf] = rule
