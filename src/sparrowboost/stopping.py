@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,8 +35,7 @@ SOLID_ROWS = 30
 MIN_SHARE = 1e-9  # of a leaf's weight on a side: less is rounding
 
 
-@dataclass(frozen=True)
-class Split:
+class Split(NamedTuple):
     """The best split that a leaf's evidence shows."""
 
     gain: float  # weight's worth of loss that it removes
