@@ -83,15 +83,6 @@ def test_scanning_sees_what_adding_by_hand_sees(rows):
         np.testing.assert_array_equal(scanner.evidence[0].v, by_hand.v)
 
 
-def test_a_difference_is_never_below_zero():
-    slots = make_slots([3])
-    a, b = Evidence(slots), Evidence(slots)
-    a.hist[:], b.hist[:], a.v[:], b.v[:] = 0.3, 0.1 + 0.2, 0.3, 0.1 + 0.2
-    a -= b
-    assert (a.hist >= 0).all()
-    assert (a.v >= 0).all()
-
-
 def test_cleared_evidence_has_seen_nothing():
     evidence = add_up(make_slots([2, 3]), np.ones((4, 2), int), [0, 1, 0, 1], np.ones(4))
     evidence.clear()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from naive import lay_out
 from sparrowboost.evidence import Evidence, Slots
-from sparrowboost.kernels.evidence import add_leaf_sums, add_rows
+from sparrowboost.kernels.evidence import add_curved_rows, add_leaf_sums, add_rows
 
 pytestmark = pytest.mark.kernel
 
@@ -184,3 +184,26 @@ def test_a_row_of_no_importance_adds_nothing_to_its_leaf(case):
             mine = [i for i in case.rows(case.blocks.tolist(), leaf) if case.u[i] > 0]
             w, u = case.w[mine].astype(float), case.u[mine].astype(float)
             assert sums[leaf, 2] == (w**2 / u).sum()
+
+
+@given(cases)
+def test_curved_evidence_is_slope_and_curvature(case):
+    for leaf in range(case.n_leaves):
+        hist, v = np.zeros((2, case.slots.n)), np.zeros(2)
+        rows = case.rows(case.blocks.tolist(), leaf)
+        for i in rows:
+            y, w, u = int(case.label[i]), float(case.w[i]), float(case.u[i])
+            v[y] += w**2
+            for j, first in enumerate(case.slots.offset.tolist()):
+                slot, h = first + int(case.bins[i, j]), w * (1 - w / u)
+                hist[:, slot] += h / 2 + h / 2  # twice the curvature in all,
+                hist[y, slot] += w / 2  # and the slope between the labels
+                hist[1 - y, slot] -= w / 2
+        for run in (add_curved_rows, add_curved_rows.py_func):
+            evidence = Evidence(case.slots)
+            run(
+                case.bins, case.label, case.w, case.u, *case.layout, case.blocks, case.block_rows,
+                leaf, case.slots.offset, evidence.hist, evidence.v,
+            )  # fmt: skip
+            np.testing.assert_allclose(evidence.hist, hist, rtol=1e-12, atol=1e-12)
+            np.testing.assert_allclose(evidence.v, v)

@@ -18,6 +18,7 @@ import sparrowboost.training
 from builders import assert_same_trees, forbid_endless_scans, use_small_blocks
 from sparrowboost import DataError, MemoryLimitError, StoreError, ingest, train
 from sparrowboost.events import Converged, Finished, SampleDrawn, TreeAdded
+from sparrowboost.scanner import MAX_PARTS
 
 KINDS = [("logistic", "adaptive"), ("exponential", "adaptive"), ("exponential", "paper")]
 every_kind = pytest.mark.parametrize(("loss", "stopping"), KINDS)
@@ -415,6 +416,7 @@ def test_what_does_not_fit_as_a_whole_is_sampled(dataset, monkeypatch):
     monkeypatch.setattr(sparrowboost.training, "rss", lambda: held)
     monkeypatch.setattr(sparrowboost.training, "MIN_ROWS", 1_000)
     spare = sparrowboost.training.CODE_BYTES + sparrowboost.training.STRATA_BYTES
+    spare += 16 * int(dataset.binning.n_bins.sum()) * (31 + MAX_PARTS)  # evidence
     _, events = listen(dataset, memory_limit=held + spare + 13_200 * 20, n_estimators=3)
     assert events[0].sample_rows == pytest.approx(6_000, rel=0.01)
     _, events = listen(dataset, memory_limit=held + spare + 21_000 * 20, n_estimators=3)

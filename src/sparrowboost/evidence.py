@@ -60,9 +60,6 @@ class Evidence:
     def __isub__(self, other: Evidence) -> Evidence:
         self.hist -= other.hist
         self.v -= other.v
-        # What is left of a difference of equal sums is rounding, never a weight.
-        np.maximum(self.hist, 0.0, out=self.hist)
-        np.maximum(self.v, 0.0, out=self.v)
         return self
 
     @property

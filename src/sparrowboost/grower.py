@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +16,8 @@ from sparrowboost.scanner import Scanner
 from sparrowboost.stopping import SHRINK, Adaptive, Edge, Paper, Split, SplitFinder
 from sparrowboost.tree import Tree
 
+gain_of = attrgetter("gain")
+
 START_VALUES = 1 << 20  # scanned before the first check: less is hardly quicker
 GROWTH = 2.0  # of the run, between checks
 
@@ -26,10 +29,10 @@ class Leaf:
     number: int
     depth: int
     split: Split | None = None
+    gain: float = 0.0  # of that split
 
-    @property
-    def gain(self) -> float:
-        return self.split.gain if self.split is not None else 0.0
+    def see(self, split: Split | None) -> None:
+        self.split, self.gain = split, 0.0 if split is None else split.gain
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class AdaptiveGrower:
         root: Split | None = None
         proved = 0
         while tree.n_leaves < self._max_leaves:
-            leaf = max(leaves, key=lambda leaf: leaf.gain)
+            leaf = max(leaves, key=gain_of)
             split = leaf.split
             if split is None:
                 if scanner.full or tree.n_leaves > 1:
@@ -111,7 +114,7 @@ class AdaptiveGrower:
                 continue
             assert split is not None
             if not certain and split.z <= self._noise:
-                leaf.split = None
+                leaf.see(None)
                 continue
             root = root or split
             proved += int(certain)
@@ -132,16 +135,19 @@ class AdaptiveGrower:
 
     def _look(self, leaf: Leaf) -> Leaf:
         """Find the leaf's best split in its evidence as it is now."""
-        leaf.split = None
-        if leaf.depth < self._max_depth:
-            n_rows = self._scanner.rows_in(leaf.number)
-            leaf.split = self._finder.find(
-                self._scanner.evidence[leaf.number],
-                n_rows,
-                self._scanner.sample.unit,
-                self._min_weight,
-                self._heaviest,
-            )
+        if leaf.depth >= self._max_depth:
+            leaf.see(None)
+            return leaf
+        scanner = self._scanner
+        split = self._finder.find(
+            scanner.evidence[leaf.number],
+            scanner.rows_in(leaf.number),
+            scanner.sample.unit,
+            self._min_weight,
+            self._heaviest,
+            scanner.bundles,
+        )
+        leaf.see(split)
         return leaf
 
 
@@ -208,7 +214,10 @@ class PaperGrower:
                 rules.clear()
                 for leaf in open_leaves:
                     rule = self._rule.best(
-                        scanner.evidence[leaf], scanner.rows_in(leaf), value[leaf]
+                        scanner.evidence[leaf],
+                        scanner.rows_in(leaf),
+                        value[leaf],
+                        scanner.bundles,
                     )
                     if rule is not None:
                         rules[leaf] = rule

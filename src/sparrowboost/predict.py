@@ -53,16 +53,20 @@ def stream_scores(
             yield from results
 
 
-def read_features(binning: Binning, data: Any, scratch: Path) -> Iterator[pa.RecordBatch]:
-    """The columns that a model needs, of any source that ingest reads."""
-    options = OpenOptions(
+def reading(binning: Binning, scratch: Path) -> OpenOptions:
+    """How to open a source whose features are known."""
+    return OpenOptions(
         scratch=scratch,
         rng=np.random.default_rng(0),
         header=True,
         categorical=[f.name for f in binning.features if isinstance(f, CategoryFeature)],
         format=None,
     )
-    source = open_source(data, options)
+
+
+def read_features(binning: Binning, data: Any, scratch: Path) -> Iterator[pa.RecordBatch]:
+    """The columns that a model needs, of any source that ingest reads."""
+    source = open_source(data, reading(binning, scratch))
     names = _find(binning, source, data)
     for batch in source.blocks(names, BLOCK_ROWS):
         yield batch if names == binning.names else batch.rename_columns(binning.names)

@@ -20,7 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,8 @@ from sparrowboost.sample import Sample
 from sparrowboost.store import Dataset
 from sparrowboost.strata import N_STRATA, STATE_BYTES, Rows, Strata
 from sparrowboost.threads import ordered_map
+
+A = TypeVar("A")
 
 ROWS_PER_EFF = 2.0  # rows of a draw for each of its n_eff: more only cost scanning
 MAX_SHARE = 0.01  # of a draw's weight that one row may hold
@@ -104,7 +106,7 @@ class Sampler:
     folder : where the strata's scratch file goes
     seed : int
     n_jobs : int
-        Threads of a draw that somebody waits for; one in the background takes one.
+        Threads of a draw, also of one in the background.
     """
 
     def __init__(
@@ -165,12 +167,9 @@ class Sampler:
         """All rows of the data as one sample, nothing left out."""
         data = self._dataset
         buffer = _Buffer(data.n_rows, data.n_features, weighted=data.weighted)
-        ones = np.ones(0, np.float32)
-        for rows, _ in self._read(list(range(data.n_blocks)), self._rows_of_block, self._n_jobs):
+        for rows in self._map(self._rows_of_block, list(range(data.n_blocks))):
             n = len(rows.label)
-            if len(ones) < n:
-                ones = np.ones(n, np.float32)
-            buffer.add(rows, slice(0, n), ones[:n])
+            buffer.add(rows, slice(0, n), np.ones(n, np.float32))
         return self._count(self._finish(buffer, 0, whole=True, seed=None), data.n_rows)
 
     def first(self, guide: Guide, most_rows: int) -> Sample:
@@ -192,45 +191,43 @@ class Sampler:
             self._dataset.n_features,
             weighted=self._dataset.weighted,
         )
-        forest, last = model.forest.arrays, model.n_trees
         picker = _Picker(buffer, scale, rng)
+        rows_read = 0
+        for source in self._sources(scale, guide, model.n_trees, rng):
+            rows_read += self._draw_from(source, model, picker)
+        sample = self._finish(buffer, model.n_trees, whole=False, seed=int(rng.integers(2**63)))
+        return sample, rows_read
 
-        def update(rows: Rows) -> npt.NDArray[np.float32]:
-            """Bring rows up to date; their weights."""
-            catch_up(rows, forest, last)
+    def _draw_from(self, source: _Source, model: Model, picker: _Picker) -> int:
+        """Read, update, pick and put back the rows of one source; how many there were."""
+        forest, n_trees = model.forest.arrays, model.n_trees
+
+        def work(item: Any) -> tuple[Rows, npt.NDArray[np.float32]]:
+            rows = source.read(item)
+            catch_up(rows, forest, n_trees)
             w = np.empty(len(rows.label), np.float32)
             u = rows.weight if len(rows.weight) else np.ones(len(w), np.float32)
             self._loss.weigh(rows.label, u, rows.score, w, np.empty(2))
-            return w
+            return rows, w
 
-        rows_read = 0
-        for source in self._sources(scale, guide, last, rng):
-
-            def work(item: Any, source: _Source = source) -> tuple[Rows, npt.NDArray[np.float32]]:
-                rows = source.read(item)
-                return rows, update(rows)
-
-            n_read, squares = 0, 0.0
-            with closing(
-                ordered_map(work, source.items, self._n_jobs, self._n_jobs + 1)
-            ) as results:
-                for item, (rows, w) in zip(source.items, results, strict=True):
-                    picker.pick(rows, w, source.share)
-                    if last > 0 or source.stratum is not None:
-                        self._put_back(rows, w)
-                        source.forget(item)
-                    elif source.share == 1 and self._left is None:  # all of the store was read
-                        heavy = np.flatnonzero(rows.label == self._heavier)
-                        self._put_back(rows.take(heavy), w[heavy])
-                    n_read += len(w)
-                    squares += float(np.square(w, dtype=np.float64).sum())
-            rows_read += n_read
-            if source.stratum is not None and n_read:
-                self._learn(source.stratum, (squares / n_read) ** 0.5)
-            if last == 0 and source.stratum is None and source.share == 1:
-                self._left = 1 - self._heavier
-        sample = self._finish(buffer, last, whole=False, seed=int(rng.integers(2**63)))
-        return sample, rows_read
+        # All of the store, before any tree: rows of the heavier label go into strata from now on.
+        emptied = source.stratum is None and n_trees == 0 and source.share == 1
+        n_read, squares = 0, 0.0
+        for item, (rows, w) in zip(source.items, self._map(work, source.items), strict=True):
+            picker.pick(rows, w, source.share)
+            if n_trees > 0 or source.stratum is not None:
+                self._put_back(rows, w)
+                source.forget(item)
+            elif emptied and self._left is None:
+                heavy = np.flatnonzero(rows.label == self._heavier)
+                self._put_back(rows.take(heavy), w[heavy])
+            n_read += len(w)
+            squares += float(np.square(w, dtype=np.float64).sum())
+        if source.stratum is not None and n_read:
+            self._learn(source.stratum, (squares / n_read) ** 0.5)
+        if emptied:
+            self._left = 1 - self._heavier
+        return n_read
 
     def _sources(
         self, scale: float, guide: Guide, n_trees: int, rng: np.random.Generator
@@ -286,11 +283,10 @@ class Sampler:
             return rows
         return rows.take(np.flatnonzero(rows.label == self._left))
 
-    def _read(
-        self, items: list[int], read: Callable[[int], Rows], n_jobs: int
-    ) -> Iterator[tuple[Rows, int]]:
-        with closing(ordered_map(read, items, n_jobs, n_jobs + 1)) as results:
-            yield from zip(results, items, strict=True)
+    def _map(self, work: Callable[[Any], A], items: list[Any]) -> Iterator[A]:
+        """The work on each item, over threads, in order."""
+        with closing(ordered_map(work, items, self._n_jobs, self._n_jobs + 1)) as results:
+            yield from results
 
     def _put_back(self, rows: Rows, w: npt.NDArray[np.float32]) -> None:
         if self._strata is None:

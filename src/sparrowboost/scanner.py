@@ -12,9 +12,10 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from sparrowboost.bundles import find_bundles
 from sparrowboost.evidence import Evidence, Slots
 from sparrowboost.forest import Forest
-from sparrowboost.kernels.evidence import add_leaf_sums, add_rows
+from sparrowboost.kernels.evidence import add_curved_rows, add_leaf_sums, add_rows
 from sparrowboost.kernels.partition import split_rows, start_rows
 from sparrowboost.kernels.scores import add_values
 from sparrowboost.sample import BLOCK_ROWS, Sample
@@ -38,20 +39,32 @@ class Scanner:
     slots : Slots
     max_leaves : int
     crew : Crew
+    curved : bool
+        Whether evidence is of the loss's curvature, at two additions for each value, or of weights.
     """
 
-    def __init__(self, slots: Slots, max_leaves: int, crew: Crew) -> None:
-        self.slots, self._crew = slots, crew
-        self.evidence = [Evidence(slots) for _ in range(max_leaves)]
-        room = PART_BYTES // self.evidence[0].n_bytes
-        self._parts = [Evidence(slots) for _ in range(max(1, min(MAX_PARTS, room)))]
-        self._spare = np.empty((len(self._parts), BLOCK_ROWS), np.uint16)
+    def __init__(self, slots: Slots, max_leaves: int, crew: Crew, *, curved: bool = False) -> None:
+        self.slots, self._crew, self._curved = slots, crew, curved
+        self._max_leaves = max_leaves
+        self._make_room(slots)
         self._cursor = 0
         self.rows_scanned = 0
 
+    def _make_room(self, slots: Slots) -> None:
+        """Evidence for rows of these slots."""
+        self._scanned = slots
+        self.evidence = [Evidence(slots) for _ in range(self._max_leaves)]
+        room = PART_BYTES // self.evidence[0].n_bytes
+        self._parts = [Evidence(slots) for _ in range(max(1, min(MAX_PARTS, room)))]
+        self._spare = np.empty((len(self._parts), BLOCK_ROWS), np.uint16)
+
     def load(self, sample: Sample) -> None:
         """Scan this sample from now on."""
-        self.sample = sample
+        self.sample, self._bins = sample, sample.bins
+        self.bundles = find_bundles(sample.bins, self.slots) if sample.whole else None
+        if self.bundles is not None:
+            self._bins = self.bundles.pack(sample.bins)
+            self._make_room(self.bundles.slots)
         self._order = np.empty(sample.n, np.uint16)
         shape = (sample.n_blocks, len(self.evidence))
         self._begin, self._count = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
@@ -163,25 +176,17 @@ class Scanner:
             evidence += own
 
     def _add_part(self, blocks: Blocks, leaf: int, evidence: Evidence) -> None:
-        sample = self.sample
-        add_rows(
-            sample.bins,
-            sample.label,
-            sample.w,
-            self._order,
-            self._begin,
-            self._count,
-            blocks,
-            BLOCK_ROWS,
-            leaf,
-            self.slots.offset,
-            evidence.hist,
-            evidence.v,
-        )
+        sample, hist, v = self.sample, evidence.hist, evidence.v
+        rows = self._order, self._begin, self._count, blocks, BLOCK_ROWS, leaf
+        offset = self._scanned.offset
+        if self._curved:
+            add_curved_rows(self._bins, sample.label, sample.w, sample.u, *rows, offset, hist, v)
+        else:
+            add_rows(self._bins, sample.label, sample.w, *rows, offset, hist, v)
 
     def _cut(self, blocks: Blocks, n_rows: int) -> list[Blocks]:
         """Blocks in parts of about equal work, as many as the work is worth."""
-        values = n_rows * self.slots.n_features
+        values = n_rows * self._scanned.n_features
         n = max(1, min(len(self._parts), len(blocks), values // PART_VALUES))
         return [blocks] if n == 1 else np.array_split(blocks, n)
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
+from sparrowboost.bundles import Bundles
 from sparrowboost.evidence import Evidence, Slots
 from sparrowboost.kernels.splits import best_edge, best_split
 from sparrowboost.tree import MASK_WORDS, Mask
@@ -33,8 +35,7 @@ SOLID_ROWS = 30
 MIN_SHARE = 1e-9  # of a leaf's weight on a side: less is rounding
 
 
-@dataclass(frozen=True)
-class Split:
+class Split(NamedTuple):
     """The best split that a leaf's evidence shows."""
 
     gain: float  # weight's worth of loss that it removes
@@ -92,10 +93,12 @@ class SplitFinder:
         unit: float,
         min_weight: float,
         heaviest: float = 0.0,
+        bundles: Bundles | None = None,
     ) -> Split | None:
         """The best split, or None where there is none that leaves weight on both sides.
 
-        An ordinary row weighs `unit`, the heaviest in the sample `heaviest`.
+        An ordinary row weighs `unit`, the heaviest in the sample `heaviest`. The evidence may be of
+        bundles.
         """
         w0, w1 = evidence.weights.tolist()
         v, weight = sum(evidence.v.tolist()), w0 + w1
@@ -104,7 +107,7 @@ class SplitFinder:
         mask = np.empty(MASK_WORDS, np.uint64)
         found = self._found
         best_split(
-            evidence.hist,
+            evidence.hist if bundles is None else bundles.unpack(evidence.hist),
             self._slots.offset,
             self._slots.n_bins,
             self._slots.category,
@@ -181,7 +184,9 @@ class Paper:
         """ln(|H| / sigma): each cut or category, both signs, missing values on either side."""
         return float(np.log(4 * self.slots.n / self.sigma))
 
-    def best(self, evidence: Evidence, n_rows: int, value: float) -> Edge | None:
+    def best(
+        self, evidence: Evidence, n_rows: int, value: float, bundles: Bundles | None = None
+    ) -> Edge | None:
         """The best rule on a leaf whose rows the tree so far gives this value.
 
         The rows' weights are of before the tree: those of a leaf all change by exp(-y value).
@@ -190,7 +195,8 @@ class Paper:
         weight = float((evidence.weights * scale).sum())
         found, mask = np.empty(3), np.empty(MASK_WORDS, np.uint64)
         slots = self.slots
-        best_edge(evidence.hist, slots.offset, slots.n_bins, slots.category, scale, found, mask)
+        hist = evidence.hist if bundles is None else bundles.unpack(evidence.hist)
+        best_edge(hist, slots.offset, slots.n_bins, slots.category, scale, found, mask)
         edge, feature, sign = found.tolist()
         if edge <= 0 or weight <= 0:
             return None

@@ -23,7 +23,7 @@ from sparrowboost.params import Params
 from sparrowboost.progress import Task, compiling, log, make_progress
 from sparrowboost.sample import ROW_BYTES
 from sparrowboost.sampler import SPARE_ROOM, Sampler
-from sparrowboost.scanner import Scanner
+from sparrowboost.scanner import MAX_PARTS, Scanner
 from sparrowboost.stopping import Adaptive, Paper, SplitFinder
 from sparrowboost.store import Dataset
 from sparrowboost.strata import CHUNK_BYTES
@@ -109,8 +109,9 @@ def train(
         if valid is not None:
             watch = Watch(valid, model, dataset.label_name, p.eval_metric, limit // WATCH_SHARE)
         crew = stack.enter_context(Crew(n_jobs))
-        scanner = Scanner(slots, p.max_leaves, crew)
         sizes = plan(dataset, p, limit)
+        curved = sizes.whole and p.loss == "logistic" and p.stopping == "adaptive"
+        scanner = Scanner(slots, p.max_leaves, crew, curved=curved)
         folder = dataset.path if scratch is None else Path(scratch)
         sampler = Sampler(dataset, loss, base, folder=folder, seed=seed, n_jobs=n_jobs)
         supply = Supply(stack.enter_context(closing(sampler)), sizes, p.theta)
@@ -202,7 +203,9 @@ def importance(dataset: Dataset) -> tuple[float, float]:
 def plan(dataset: Dataset, params: Params, limit: int) -> Sizes:
     """How many rows a sample may have under the memory limit."""
     release()
-    held = rss() + CODE_BYTES + STRATA_BYTES
+    slots = int(dataset.binning.n_bins.sum())
+    evidence = 16 * slots * (params.max_leaves + MAX_PARTS)
+    held = rss() + CODE_BYTES + STRATA_BYTES + evidence
     row_bytes = dataset.n_features + ROW_BYTES + 4 * dataset.weighted
     room = max(limit - held, 0)
     one, two = room // row_bytes, int(room / (2 * SPARE_ROOM * row_bytes))  # samples in memory
@@ -275,6 +278,7 @@ def warm_up() -> None:
     category, mask = np.zeros(1, np.uint8), np.zeros(4, np.uint64)
     hist, v = np.zeros((2, 2)), np.zeros(2)
     evidence.add_rows(bins, label, w, order, begin, count, blocks, 2, 0, offset, hist, v)
+    evidence.add_curved_rows(bins, label, w, u, order, begin, count, blocks, 2, 0, offset, hist, v)
     evidence.add_leaf_sums(label, w, u, order, begin, count, blocks, 2, 1, np.zeros((1, 3)))
     splits.best_split(
         hist, offset, n_bins, category, 1.0, 1.0, 1e-9, 0.5, np.empty((2, 256)), np.empty(5), mask

@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sparrowboost.binning import Binning, CategoryFeature
+from sparrowboost.binning import Binning
 from sparrowboost.errors import DataError
 from sparrowboost.kernels.scores import apply_trees
 from sparrowboost.metrics import auc, exponential_loss, log_loss
 from sparrowboost.model import Model
-from sparrowboost.sources import OpenOptions
+from sparrowboost.predict import BLOCK_ROWS, reading
 from sparrowboost.table import open_table
 
-BLOCK_ROWS = 16_384
 FALLS = {"log_loss": True, "exponential_loss": True, "auc": False}  # whether less is better
 
 
@@ -83,16 +82,9 @@ def _load(
     parts: list[tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]] = []
     step, n, row = 1, 0, 0
     with tempfile.TemporaryDirectory(prefix="sparrow-valid-") as scratch:
-        options = OpenOptions(
-            scratch=Path(scratch),
-            rng=np.random.default_rng(0),
-            header=True,
-            categorical=[f.name for f in binning.features if isinstance(f, CategoryFeature)],
-            format=None,
-        )
         table = open_table(
             data,
-            options,
+            reading(binning, Path(scratch)),
             label=label,
             weight=None,
             positive=classes[1],

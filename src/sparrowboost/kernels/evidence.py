@@ -59,6 +59,44 @@ def add_rows(bins, label, w, order, begin, count, blocks, block_rows, leaf, offs
 
 
 @kernel
+def add_curved_rows(
+    bins, label, w, u, order, begin, count, blocks, block_rows, leaf, offset, hist, v
+):
+    """Add the rows of one leaf so that W+ + W- is twice the curvature instead of the weight.
+
+    With the slope g = w and the curvature h = w (1 - w / u), a row adds h + g / 2 to the histogram
+    of its label and h - g / 2 to the other: W+ - W- is the slope as ever. Two additions for each
+    value. Where a row is as probable as not, h = g / 2, and both ways are the same.
+
+    The arguments are those of `add_rows`, but
+    u (n,) float32  IN  importance of each row
+    """
+    n, d = bins.shape
+    for k in range(blocks.shape[0]):
+        block = blocks[k]
+        first = block * block_rows
+        m = count[block, leaf]
+        whole = m == min(block_rows, n - first)
+        start = first + begin[block, leaf]
+        for place in range(start, start + m):
+            i = np.uint64(place) if whole else np.uint64(first) + np.uint64(order[place])
+            y = np.uint64(label[i])
+            wi = np.float64(w[i])
+            if wi <= 0:
+                continue
+            v[y] += wi * wi
+            h = wi * (1.0 - wi / np.float64(u[i]))
+            own = h + 0.5 * wi
+            other = h - 0.5 * wi
+            h_own = hist[y]
+            h_other = hist[np.uint64(1) - y]
+            for j in range(d):
+                s = offset[j] + np.uint64(bins[i, j])
+                h_own[s] += own
+                h_other[s] += other
+
+
+@kernel
 def add_leaf_sums(label, w, u, order, begin, count, blocks, block_rows, n_leaves, sums):
     """Add up what the value of each leaf depends on.
 

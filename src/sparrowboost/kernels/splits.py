@@ -67,7 +67,7 @@ def best_split(
             for b in range(last + 1):
                 w0 = hist[0, first + b]
                 w1 = hist[1, first + b]
-                if w0 + w1 > 0:
+                if w0 + w1 > MIN_SHARE * weight:  # less is what rounding left
                     work[0, used] = (w1 - w0) / (w0 + w1 + category_l2)
                     work[1, used] = b
                     used += 1
@@ -99,7 +99,7 @@ def best_split(
             base = total * total / (weight + l2)
             miss0 = hist[0, first + last]
             miss1 = hist[1, first + last]
-            missing = miss0 + miss1 > 0
+            missing = miss0 + miss1 > MIN_SHARE * weight
             for side in range(2 if missing else 1):  # missing values right, then left
                 w0 = miss0 * side
                 w1 = miss1 * side
