@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sparrowboost.build import RandomState, check_seed
+from sparrowboost.build import CODE_BYTES, RandomState, check_seed
 from sparrowboost.errors import DataError, MemoryLimitError
 from sparrowboost.events import Callback, Converged, Event, Finished, SampleDrawn, TreeAdded
 from sparrowboost.evidence import Slots
@@ -34,7 +34,6 @@ from sparrowboost.watch import Watch
 WHOLE_VALUES = 80_000_000  # rows times features: up to here all rows are scanned, none drawn
 NOISE = 1.0  # standard deviations that a split must show after a full pass over a drawn sample
 WHOLE_NOISE = 0.0  # the same where the sample is all there is: as other boosters do
-CODE_BYTES = 40_000_000  # what is still to be loaded of libraries, and what allocators keep
 STRATA_BYTES = 48 * CHUNK_BYTES  # buffers of the strata in use, and chunks on the way
 WATCH_SHARE = 8  # of the limit, for validation rows
 MIN_ROWS = 10_000  # of a sample, below which training makes no sense
@@ -215,12 +214,13 @@ def plan(dataset: Dataset, params: Params, limit: int) -> Sizes:
     if not (small and n <= one):
         first, most = (FIRST_ROWS, n) if wanted == "auto" else (wanted, wanted)
         least = min(n, MIN_ROWS) if wanted == "auto" else wanted
+        samples = 2 * SPARE_ROOM * least * row_bytes
         if two < least:
             raise MemoryLimitError(
                 f"memory_limit {format_size(limit)} is too small: Python and its libraries take "
                 f"{format_size(held)} and two samples of {least:,} rows "
-                f"{format_size(2 * least * row_bytes)}; give at least "
-                f"{format_size(1.05 * (held + 2 * least * row_bytes))}."
+                f"{format_size(samples)}; give at least "
+                f"{format_size(1.05 * (held + samples))}."
             )
         sizes = Sizes(min(first, two), min(most, two))
     log.debug("limit=%d held=%d sizes=%s", limit, held, sizes)
