@@ -8,14 +8,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import sparrowboost.store
+import sparrowboost.shuffle
 from helpers import small_table, stored_rows
 from sparrowboost import DataError, Dataset, StoreError, ingest
 
 
 @pytest.fixture
 def path(tmp_path, monkeypatch):
-    monkeypatch.setattr(sparrowboost.store, "BLOCK_BYTES", 2_000)
+    monkeypatch.setattr(sparrowboost.shuffle, "BUCKET_BYTES", 2_000)
+    monkeypatch.setattr(sparrowboost.shuffle, "MIN_SEGMENT_BYTES", 100)
+    monkeypatch.setattr(sparrowboost.shuffle, "MIN_MEMORY", 1)
+    monkeypatch.setattr(sparrowboost.shuffle, "SEGMENT_BYTES", 400)
+    monkeypatch.setattr(sparrowboost.shuffle, "EXTENT_BYTES", 1_000)
     ingest(small_table(), label="y", weight="w", path=tmp_path / "store", verbose=0)
     return tmp_path / "store"
 
@@ -62,7 +66,7 @@ def test_a_dataset_may_be_pickled(path):
     assert stored_rows(pickle.loads(pickle.dumps(dataset))) == stored_rows(dataset)
 
 
-@pytest.mark.parametrize("position", [0, 7_000, -1])
+@pytest.mark.parametrize("position", [0, 7_000, 20_000, -1])
 def test_a_flipped_byte_is_found_when_its_block_is_read(path, position):
     flip(rows_of(path), position)
     dataset = Dataset(path)
@@ -75,7 +79,7 @@ def test_a_flipped_byte_is_found_when_its_block_is_read(path, position):
 def test_a_truncated_store_is_found_when_opened(path):
     data = rows_of(path).read_bytes()
     rows_of(path).write_bytes(data[:-1])
-    with pytest.raises(StoreError, match=r"23,999 bytes where the manifest says 24,000"):
+    with pytest.raises(StoreError, match=rf"{len(data) - 1:,} bytes where the manifest says"):
         Dataset(path)
     rows_of(path).unlink()
     with pytest.raises(StoreError, match="cannot be read"):
@@ -100,7 +104,7 @@ def test_a_damaged_manifest_is_found_when_opened(path):
         (good.replace('"rows": 3000', '"rows": 3001'), "checksum does not match"),
         ("[]", "not a Sparrow store"),
         (json.dumps({"format": "other"}), "not a Sparrow store"),
-        (good.replace('"version": 1', '"version": 99'), "store version 99"),
+        (good.replace('"version": 2', '"version": 99'), "store version 99"),
     ):
         manifest.write_text(bad)
         with pytest.raises(StoreError, match=says):

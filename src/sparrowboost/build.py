@@ -149,18 +149,16 @@ def ingest(
             seed=seed,
         )
         with progress.task("binning rows", table.source.n_rows) as task:
-            n_rows = bin_rows(table, binning, store, plan.block_rows(row_bytes), n_jobs, task)
-        release()
-        with progress.task("shuffling rows", n_rows) as task:
-            label_of = table.labels.order()
-            about = {
-                "label": table.label.name,
-                "classes": table.labels.classes,
-                "source": table.source.name,
-                "random_state": seed,
-                "sparrowboost": __version__,
-            }
-            return store.finish(label_of, about, n_jobs=n_jobs, advance=task.advance)
+            bin_rows(table, binning, store, plan.block_rows(row_bytes), n_jobs, task)
+        label_of = table.labels.order()
+        about = {
+            "label": table.label.name,
+            "classes": table.labels.classes,
+            "source": table.source.name,
+            "random_state": seed,
+            "sparrowboost": __version__,
+        }
+        return store.finish(label_of, about)
 
 
 def check_seed(random_state: RandomState) -> int:
@@ -292,7 +290,7 @@ def bin_rows(
     block_rows: int,
     n_jobs: int,
     task: Task,
-) -> int:
+) -> None:
     """One pass over the source: every row binned and put into the store."""
     width, d = store.layout.row_bytes, store.layout.n_features
     missing = binning.n_bins.astype(np.uint8) - 1
@@ -306,20 +304,17 @@ def bin_rows(
             records[:, d + 1 :] = block.weights[:, None].view(np.uint8)
         return records
 
-    n_rows = 0
     with (
         closing(table.blocks(block_rows)) as blocks,
         closing(ordered_map(work, blocks, n_jobs, n_jobs + AHEAD)) as results,
     ):
         for records in results:
             store.put(records)
-            n_rows += len(records)
             task.advance(len(records), records.nbytes)
             if not has_values.all():
                 unsure = np.flatnonzero(~has_values)
                 has_values[unsure] = (records[:, unsure] != missing[unsure]).any(0)
     _check_has_values(binning, has_values)
-    return n_rows
 
 
 def _check_has_values(binning: Binning, has_values: npt.NDArray[np.bool_]) -> None:
@@ -342,6 +337,7 @@ def warm_up(kinds: Iterable[Kind]) -> None:
         bin_codes,
     )
     from sparrowboost.kernels.rows import gather_rows, random_order, scatter_rows
+    from sparrowboost.sources.pages import Desk
 
     byte = np.zeros((1, 2), np.uint8)
     out, table = byte[:, 0], np.zeros(1 << 16, np.uint8)
@@ -351,6 +347,7 @@ def warm_up(kinds: Iterable[Kind]) -> None:
         if dtype is np.int32:
             bin_by_table(x, table, out)
             bin_codes(byte, np.zeros((1, 256), np.uint8), zero, byte[:, :1])
+            Desk(1).take(0)
             continue
         low = np.float32(1) if dtype is np.float32 else np.float64(1)
         thresholds = np.zeros(256, dtype)

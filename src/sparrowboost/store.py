@@ -1,14 +1,14 @@
 """The store: a shuffled, binned data set on disk. This file and the writer know its files.
 
     store/
-      rows-<id>.bin   blocks end to end, each: weights (n,) float32 if any
-                                               bins    (n, d) uint8
-                                               labels  (n,) uint8
-      manifest.json   what the blocks hold, with a checksum of each, and in which file they are;
-                      written last, in one step: until then an older store stays as it was
+      rows-<id>.bin   rows end to end: d bins, a label code, and a float32 weight if there are any;
+                      those of a block lie in some extents of the file, see shuffle.py
+      manifest.json   what the blocks hold and where, with a checksum of each, and in which file
+                      they are; written last, in one step: until then an older store stays as it was
       ingest.lock     only while an ingest is writing here
 
-Rows lie in uniformly random order, so any run of blocks is a random sample of the data.
+Each row is in a block picked at random, and the rows of a block are read in random order: any run
+of blocks is a random sample of the data.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ import numpy.typing as npt
 from sparrowboost.binning import Binning
 from sparrowboost.errors import StoreError
 from sparrowboost.lookup import Bins
-from sparrowboost.shuffle import read_all
+from sparrowboost.shuffle import Bucket, Records, file_bytes, permuted, read_bucket
 
 FORMAT = "sparrow-store"
-VERSION = 1
+VERSION = 2
 MANIFEST, LOCK, SCRATCH = "manifest.json", "ingest.lock", "scratch"
 ROWS = re.compile(r"rows-[0-9a-f]{8}\.bin")
-BLOCK_BYTES = 2 << 20  # one sequential read, and a few blocks fit in the smallest memory limit
 WEIGHT_BYTES = 4
 
 
@@ -48,7 +47,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """How a row's bytes are laid out, before and after the shuffle."""
+    """How a row's bytes are laid out."""
 
     n_features: int
     weighted: bool
@@ -56,17 +55,6 @@ class Layout:
     @property
     def row_bytes(self) -> int:
         return self.n_features + 1 + WEIGHT_BYTES * self.weighted
-
-    @property
-    def block_rows(self) -> int:
-        return max(1, BLOCK_BYTES // self.row_bytes)
-
-    def views(self, data: npt.NDArray[np.uint8], n: int) -> Block:
-        """The parts of a block of n rows. Weights come first, so that they are aligned."""
-        w = n * WEIGHT_BYTES * self.weighted
-        b = w + n * self.n_features
-        weight = data[:w].view(np.float32) if self.weighted else None
-        return Block(data[w:b].reshape(n, self.n_features), data[b : b + n], weight)
 
 
 class Dataset:
@@ -118,10 +106,14 @@ class Dataset:
         self.binning = Binning.from_json(manifest["features"])
         self._rows = self.path / manifest["file"]
         self._layout = Layout(len(self.binning.features), self.weighted)
-        self._block_rows: list[int] = manifest["blocks"]["rows"]
-        self._block_crc: list[int] = manifest["blocks"]["crc32"]
-        self._offsets = np.concatenate(([0], np.cumsum(self._block_rows, dtype=np.int64)))
-        self._offsets *= self._layout.row_bytes
+        blocks = manifest["blocks"]
+        self._blocks = [
+            Bucket(*parts)
+            for parts in zip(blocks["rows"], blocks["crc32"], blocks["extents"], strict=True)
+        ]
+        self._extent_rows: int = blocks["extent_rows"]
+        self._seed: int = blocks["seed"]
+        self._label_of = np.array(manifest["label_of"], np.uint8)
         self._check_size()
         if verify:
             self.verify()
@@ -132,9 +124,10 @@ class Dataset:
             size = rows.stat().st_size
         except OSError as error:
             raise StoreError(f"{rows}: cannot be read ({error.strerror}); ingest again.") from None
-        if size != self.n_bytes:
+        expected = file_bytes(self._blocks, self._extent_rows, self._layout.row_bytes)
+        if size != expected:
             raise StoreError(
-                f"{rows}: has {size:,} bytes where the manifest says {self.n_bytes:,}; "
+                f"{rows}: has {size:,} bytes where the manifest says {expected:,}; "
                 "the store is damaged, ingest again."
             )
 
@@ -148,12 +141,12 @@ class Dataset:
 
     @property
     def n_blocks(self) -> int:
-        return len(self._block_rows)
+        return len(self._blocks)
 
     @property
     def n_bytes(self) -> int:
         """Bytes of the rows on disk."""
-        return int(self._offsets[-1])
+        return self.n_rows * self._layout.row_bytes
 
     def __len__(self) -> int:
         return self.n_rows
@@ -165,25 +158,32 @@ class Dataset:
         """One block of rows; a StoreError if its bytes are not those that were written."""
         if not 0 <= index < self.n_blocks:
             raise IndexError(f"block {index} of a store that has {self.n_blocks}")
-        size = int(self._offsets[index + 1] - self._offsets[index])
-        data = np.empty(size, np.uint8)
+        bucket = self._blocks[index]
         rows = self._rows
         try:
             file = os.open(rows, os.O_RDONLY)
         except OSError as error:
             raise StoreError(f"{rows}: cannot be read ({error.strerror}).") from None
         try:
-            n = read_all(file, data, int(self._offsets[index]))
+            records = read_bucket(file, bucket, self._extent_rows, self._layout.row_bytes)
         except OSError as error:
             raise StoreError(f"{rows}: block {index} cannot be read ({error.strerror}).") from None
         finally:
             os.close(file)
-        if n < size or zlib.crc32(data.data) != self._block_crc[index]:
-            raise StoreError(
-                f"{rows}: block {index} of {self.n_blocks} is damaged "
-                f"(bytes {self._offsets[index]:,} to {self._offsets[index + 1]:,}); ingest again."
-            )
-        return self._layout.views(data, self._block_rows[index])
+        if records is None or zlib.crc32(records.data) != bucket.crc32:
+            raise StoreError(f"{rows}: block {index} of {self.n_blocks} is damaged; ingest again.")
+        return self._take_apart(records, permuted(bucket.n_rows, self._seed, index))
+
+    def _take_apart(self, records: Records, order: npt.NDArray[np.uint32]) -> Block:
+        from sparrowboost.kernels.rows import gather_rows
+
+        n = len(order)
+        bins = np.empty((n, self._layout.n_features), np.uint8)
+        label = np.empty(n, np.uint8)
+        weight = np.empty(n * self.weighted, np.float32)
+        in_bytes = weight.view(np.uint8).reshape(-1, WEIGHT_BYTES)
+        gather_rows(records, order, self._label_of, bins, label, in_bytes)
+        return Block(bins, label, weight if self.weighted else None)
 
     def blocks(self, random_state: int | np.random.Generator | None = None) -> Iterator[Block]:
         """All rows, block by block.
@@ -191,8 +191,8 @@ class Dataset:
         Parameters
         ----------
         random_state : int, Generator or None
-            Shuffles the order of the blocks. None keeps the order on disk, which is random, too,
-            but the same each time.
+            Shuffles the order of the blocks. None keeps their order, which is random, too, but the
+            same each time.
         """
         order = np.arange(self.n_blocks)
         if random_state is not None:

@@ -9,9 +9,6 @@ import secrets
 import shutil
 import tempfile
 import weakref
-import zlib
-from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +18,7 @@ import numpy.typing as npt
 from sparrowboost.binning import Binning
 from sparrowboost.disk import check_room, guard_disk
 from sparrowboost.errors import StoreError
-from sparrowboost.shuffle import Shuffle, write_all
+from sparrowboost.shuffle import Shuffle
 from sparrowboost.store import (
     FORMAT,
     LOCK,
@@ -29,13 +26,11 @@ from sparrowboost.store import (
     ROWS,
     SCRATCH,
     VERSION,
-    WEIGHT_BYTES,
     Dataset,
     Layout,
     manifest_crc,
     read_manifest,
 )
-from sparrowboost.threads import ordered_map
 
 
 class StoreWriter:
@@ -143,93 +138,43 @@ class StoreWriter:
     ) -> None:
         """Make ready for about `n_rows` rows, shuffled within `memory` bytes."""
         self._binning = binning
+        self._seed = seed
         self.layout = Layout(len(binning.features), weighted)
-        # Twice: once scattered, once in order.
-        check_room(self.path, 2 * n_rows * self.layout.row_bytes)
-        self._shuffle = Shuffle(
-            self.scratch / "shuffle.bin", self.layout.row_bytes, n_rows, memory, seed
-        )
+        self._codes = np.zeros(2, np.int64)  # rows of each label code
+        check_room(self.path, n_rows * self.layout.row_bytes)
+        self._shuffle = Shuffle(self._rows, self.layout.row_bytes, n_rows, memory, seed)
 
     def put(self, records: npt.NDArray[np.uint8]) -> None:
         """Take rows as records (n, row_bytes): bins, label code, weight."""
         assert self._shuffle is not None
+        self._codes += np.bincount(records[:, self.layout.n_features], minlength=2)
         self._shuffle.put(records)
 
-    def finish(
-        self,
-        label_of: npt.NDArray[np.uint8],
-        about: dict[str, Any],
-        *,
-        n_jobs: int,
-        advance: Callable[[int, int], None],
-    ) -> Dataset:
-        """Shuffle the rows into blocks and write the manifest.
+    def finish(self, label_of: npt.NDArray[np.uint8], about: dict[str, Any]) -> Dataset:
+        """Write the manifest.
 
         `label_of` says what label each code means, `about` goes into the manifest.
         """
         shuffle = self._shuffle
         assert shuffle is not None
-        counts = [shuffle.count(b) for b in range(shuffle.n_buckets)]
-        starts = np.concatenate(([0], np.cumsum(counts))) * self.layout.row_bytes
-        rows = self._rows
-        file = os.open(rows, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-        blocks: list[tuple[int, int, int]] = []  # rows, positives, checksum
-        try:
-
-            def work(b: int) -> list[tuple[int, int, int]]:
-                with guard_disk(rows, int(starts[-1])):
-                    return self._write_bucket(file, b, int(starts[b]), label_of)
-
-            with closing(ordered_map(work, range(len(counts)), n_jobs, n_jobs)) as results:
-                for done in results:
-                    blocks += done
-                    n = sum(block[0] for block in done)
-                    advance(n, n * self.layout.row_bytes)
-            if not self._temporary:  # which no crash outlives
-                with guard_disk(rows, int(starts[-1])):
-                    os.fsync(file)
-        finally:
-            os.close(file)
-        shuffle.close()
-        return self._publish(blocks, about)
-
-    def _write_bucket(
-        self, file: int, b: int, offset: int, label_of: npt.NDArray[np.uint8]
-    ) -> list[tuple[int, int, int]]:
-        """One bucket's rows, permuted, as blocks of about the same size."""
-        from sparrowboost.kernels.rows import gather_rows
-
-        assert self._shuffle is not None
-        records = self._shuffle.bucket(b)
-        order = self._shuffle.order(b)
-        blocks = []
-        n_blocks = -(-len(order) // self.layout.block_rows)
-        for part in np.array_split(order, n_blocks) if n_blocks else []:
-            n = len(part)
-            data = np.empty(n * self.layout.row_bytes, np.uint8)
-            bins, label, weight = self.layout.views(data, n)
-            weight_bytes = (
-                np.empty((0, WEIGHT_BYTES), np.uint8)
-                if weight is None
-                else weight.view(np.uint8).reshape(n, WEIGHT_BYTES)
-            )
-            positives = gather_rows(records, part, label_of, bins, label, weight_bytes)
-            blocks.append((n, int(positives), zlib.crc32(data.data)))
-            write_all(file, data, offset)
-            offset += len(data)
-        return blocks
-
-    def _publish(self, blocks: list[tuple[int, int, int]], about: dict[str, Any]) -> Dataset:
+        buckets = shuffle.finish(sync=not self._temporary)  # which no crash outlives
         manifest = {
             "format": FORMAT,
             "version": VERSION,
             **about,
             "file": self._rows.name,
-            "rows": sum(block[0] for block in blocks),
-            "positives": sum(block[1] for block in blocks),
+            "rows": int(self._codes.sum()),
+            "positives": int(self._codes @ label_of),
             "weighted": self.layout.weighted,
+            "label_of": label_of.tolist(),
             "features": self._binning.to_json(),
-            "blocks": {"rows": [b[0] for b in blocks], "crc32": [b[2] for b in blocks]},
+            "blocks": {
+                "seed": self._seed,
+                "extent_rows": shuffle.extent_rows,
+                "rows": [b.n_rows for b in buckets],
+                "crc32": [b.crc32 for b in buckets],
+                "extents": [b.extents for b in buckets],
+            },
         }
         manifest["crc32"] = manifest_crc(manifest)
         temporary = self.path / (MANIFEST + ".tmp")

@@ -65,7 +65,7 @@ def random_order(seed, order):
 
 @kernel
 def gather_rows(records, order, label_of, bins, label, weight):
-    """Rows of one block, picked from a bucket, taken apart into bins, label and weight.
+    """Rows of a bucket in another order, taken apart into bins, label and weight.
 
     records  (m, r)  uint8    IN   d bins, one label code, and four weight bytes if there are any
     order    (n,)    uint32   IN   which rows
@@ -73,20 +73,14 @@ def gather_rows(records, order, label_of, bins, label, weight):
     bins     (n, d)  uint8    OUT
     label    (n,)    uint8    OUT
     weight   (n, 4)  uint8    OUT  bytes of float32; (0, 4) when there are none
-
-    Returns the number of positives.
     """
     n, d = bins.shape
     weighted = weight.shape[0] > 0
-    positives = 0
     for i in range(n):
         row = order[i]
         for j in range(d):
             bins[i, j] = records[row, j]
-        y = label_of[records[row, d]]
-        label[i] = y
-        positives += y
+        label[i] = label_of[records[row, d]]
         if weighted:
             for j in range(4):
                 weight[i, j] = records[row, d + 1 + j]
-    return positives

@@ -36,6 +36,8 @@ PEEK_ROWS, PEEK_BYTES = 16_384, 2 << 20  # decoded at a time, at most
 WANDERING = 0.05
 STRETCH = 500  # rows
 FEW = 32  # distinct values that a stretch can be expected to have all of
+# Rows of a row group, below which to begin with each group takes longer than Arrow's decoding.
+MIN_PAGED = 8_192
 TESTED_ROWS = 40 * STRETCH  # of each of the two samples that are tested
 QUARTILES = (0.25, 0.5, 0.75)
 
@@ -86,12 +88,12 @@ class ParquetFile:
 
     def _coded(self, columns: Sequence[str]) -> list[str]:
         """Of these columns, the strings that were written as places in a dictionary."""
-        texts = [c for c in columns if is_text(self._schema.field(c).type)]
-        if not texts or not self._group_rows:
+        words = [c for c in columns if _is_words(self._schema.field(c).type)]
+        if not words or not self._group_rows:
             return []
         return [
             name
-            for name, chunk in self._chunks(texts)
+            for name, chunk in self._chunks(words)
             if chunk.total_uncompressed_size <= PAGE_BYTES + CODED_BYTES * chunk.num_values
         ]
 
@@ -109,22 +111,56 @@ class ParquetFile:
     ) -> Iterator[pa.RecordBatch]:
         """All rows, or of some row groups (`heads`: group to number) the first ones."""
         names = list(columns)
-        with self._open(read_dictionary=self._coded(names)) as file:
+        coded = self._coded(names)
+        with self._open(read_dictionary=coded) as file:
             try:
-                if heads is None:
-                    yield from file.iter_batches(rows, columns=names, use_threads=False)
+                paged = self._paged(file, coded)
+                if heads is None and not paged:
+                    for batch in file.iter_batches(rows, columns=names, use_threads=False):
+                        yield _checked(batch)
                     return
-                for group, left in heads.items():
-                    batches = file.iter_batches(
-                        min(rows, left), [group], names, use_threads=False
-                    )  # fmt: skip
-                    for batch in batches:
-                        yield batch.slice(0, left)
-                        left -= batch.num_rows
-                        if left <= 0:
-                            break
+                for group, left in (heads or dict(enumerate(self._group_rows))).items():
+                    yield from self._head(file, group, names, paged, min(rows, left), left)
             except (pa.ArrowInvalid, OSError) as error:
                 raise DataError(_unreadable(self.name, error)) from None
+
+    def _paged(self, file: pq.ParquetFile, coded: Sequence[str]) -> dict[str, int]:
+        """Of these columns, those to decode page by page, with their numbers."""
+        if self._filesystem is not None or self.n_rows < MIN_PAGED * len(self._group_rows):
+            return {}
+        of_file = [file.schema.column(i) for i in range(len(file.schema) if coded else 0)]
+        numbers = {c.path: i for i, c in enumerate(of_file) if not c.max_repetition_level}
+        return {name: numbers[name] for name in coded if name in numbers}
+
+    def _head(
+        self,
+        file: pq.ParquetFile,
+        group: int,
+        columns: Sequence[str],
+        paged: Mapping[str, int],
+        rows: int,
+        left: int,
+    ) -> Iterator[pa.RecordBatch]:
+        """The first rows of a row group."""
+        others = [c for c in columns if c not in paged]
+        batches = file.iter_batches(rows, [group], others, use_threads=False) if others else None
+        if batches is not None and not paged:
+            for batch in batches:
+                yield _checked(batch.slice(0, left))
+                left -= batch.num_rows
+                if left <= 0:
+                    return
+            return
+        from sparrowboost.sources.pages import CodedGroup
+
+        with CodedGroup(self.name, file, group, paged) as coded:
+            rest = _Joined(batches) if batches is not None else None
+            for start in range(0, left, rows):
+                n = min(rows, left - start)
+                arrays = coded.take(n)
+                if rest is not None:
+                    arrays |= rest.take(n)
+                yield pa.RecordBatch.from_arrays([arrays[c] for c in columns], list(columns))
 
     def blocks(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         return self._read(columns, rows)
@@ -185,6 +221,31 @@ class ParquetFile:
             yield thin(batch, share, rng)
 
 
+class _Joined:
+    """Arrow's batches, cut and joined to the numbers of rows that are asked for."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._held: pa.RecordBatch | None = None
+
+    def take(self, n: int) -> dict[str, pa.Array]:
+        """The next n rows, by column."""
+        parts: list[pa.RecordBatch] = []
+        lacking = n
+        while lacking:
+            batch = self._held if self._held is not None else next(self._batches, None)
+            if batch is None:
+                raise pa.ArrowInvalid(f"a row group has {lacking:,} rows less than it should")
+            parts.append(batch.slice(0, lacking))
+            self._held = batch.slice(lacking) if batch.num_rows > lacking else None
+            lacking -= parts[-1].num_rows
+        if len(parts) == 1:
+            return dict(zip(parts[0].schema.names, parts[0].columns, strict=True))
+        table = pa.Table.from_batches(parts).unify_dictionaries()
+        columns = [column.combine_chunks() for column in table.columns]
+        return dict(zip(table.column_names, columns, strict=True))
+
+
 class _Test:
     """Whether columns change along the rows that it is shown, in their order."""
 
@@ -212,6 +273,19 @@ class _Test:
             if above.var() > WANDERING * above.mean() * (1 - above.mean()):
                 return True
         return False
+
+
+def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch; an ArrowInvalid if a damaged page has places that its dictionary does not have."""
+    for column in batch.columns:
+        if pa.types.is_dictionary(column.type):
+            column.validate(full=True)
+    return batch
+
+
+def _is_words(type_: pa.DataType) -> bool:
+    """Whether values of this type are strings, in a dictionary or not."""
+    return is_text(type_.value_type if pa.types.is_dictionary(type_) else type_)
 
 
 def _all_everywhere(stretches: npt.NDArray[np.float64]) -> bool:
