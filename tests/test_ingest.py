@@ -189,8 +189,7 @@ def test_label_kinds(label, classes):
     dataset = ingest(np.arange(3.0)[:, None], label=label, verbose=0)
     assert dataset.classes == classes
     assert dataset.n_positive == sum(value == classes[1] for value in label)
-    block = next(dataset.blocks())
-    by_bin = dict(zip(block.bins[:, 0].tolist(), block.label.tolist(), strict=True))
+    by_bin = {int(bin): int(y) for b in dataset for (bin,), y in zip(b.bins, b.label, strict=True)}
     assert by_bin == {i: int(value == classes[1]) for i, value in enumerate(label)}
 
 
@@ -317,21 +316,27 @@ def test_bins_come_from_the_whole_file_not_from_its_head(tmp_path):
         assert feature.n_values == 255, name
 
 
-def test_a_file_sorted_by_label_gives_uniformly_mixed_blocks(tmp_path, monkeypatch):
+def test_a_sorted_file_gives_blocks_that_are_alike(tmp_path, monkeypatch):
     import sparrowboost.shuffle as shuffle
 
-    monkeypatch.setattr(shuffle, "BUCKET_BYTES", 3_000)
+    monkeypatch.setattr(shuffle, "BUCKET_BYTES", 1_500)
+    monkeypatch.setattr(shuffle, "MIN_SEGMENT_BYTES", 100)
     monkeypatch.setattr(shuffle, "MIN_MEMORY", 30_000)
     n = 60_000
-    table = pa.table({"x": np.arange(n, dtype="f4") % 100, "y": np.arange(n) >= n * 9 // 10})
+    table = pa.table({"x": np.arange(n) // (n // 10), "y": np.arange(n) >= n * 9 // 10})
     pq.write_table(table, tmp_path / "sorted.parquet")
     dataset = ingest(tmp_path / "sorted.parquet", label="y", verbose=0)
-    share = np.array([[b.label.sum(), len(b.label)] for b in dataset.blocks()])
-    assert len(share) >= 30
-    # Chi-square of the positives over blocks: 30 or so degrees of freedom; 99.99 % below 2.1 each.
-    expected = share[:, 1] * 0.1
-    chi2 = ((share[:, 0] - expected) ** 2 / (expected * 0.9)).sum()
-    assert chi2 < 2.1 * len(share)
+    for label, values in ((0, 9), (1, 1)):
+        blocks = [dataset.read_block(i) for i in dataset.blocks_of(label)]
+        assert len(blocks) >= 5
+        assert all((b.label == label).all() for b in blocks)
+        counts = np.array([np.bincount(b.bins[:, 0], minlength=10) for b in blocks])
+        counts = counts[:, counts.sum(0) > 0]
+        assert counts.shape[1] == values
+        # Chi-square of each value over the blocks: 99.99 % below 2.1 for each degree of freedom.
+        expected = counts.sum(1, keepdims=True) / values
+        chi2 = ((counts - expected) ** 2 / expected).sum()
+        assert chi2 <= 2.1 * len(blocks) * (values - 1)
 
 
 def test_everything_public_is_there():

@@ -26,38 +26,36 @@ def bucket_of(row, seed, n_buckets):
     st.integers(0, 2**63), st.integers(0, 2**40),
 )  # fmt: skip
 def test_rows_go_where_the_hash_says_until_a_bucket_is_full(n, width, b, slots, seed, first):
-    records = np.random.default_rng(0).integers(0, 256, (n, width), dtype=np.uint8)
-    buckets = np.zeros((b, slots, width), np.uint8)
-    fill = np.zeros(b, np.int64)
-    stop = scatter_rows(records, 0, np.uint64(first), np.uint64(seed), buckets, fill)
-    expected: list[list[list[int]]] = [[] for _ in range(b)]
+    rng = np.random.default_rng(0)
+    records = rng.integers(0, 256, (n, width), dtype=np.uint8)
+    code = rng.integers(0, 2, n).astype(np.uint8)
+    buckets = np.zeros((2 * b, slots, width), np.uint8)
+    fill = np.zeros(2 * b, np.int64)
+    stop = scatter_rows(records, code, 0, np.uint64(first), np.uint64(seed), buckets, fill)
+    expected: list[list[list[int]]] = [[] for _ in range(2 * b)]
     for i in range(n):
-        k = bucket_of(first + i, seed, b)
+        k = code[i] * b + bucket_of(first + i, seed, b)
         if len(expected[k]) == slots:
             assert stop == i
             break
         expected[k].append(records[i].tolist())
     else:
         assert stop == n
-    assert [buckets[k, : fill[k]].tolist() for k in range(b)] == expected
+    assert [buckets[k, : fill[k]].tolist() for k in range(2 * b)] == expected
 
 
 @given(st.integers(1, 40), st.integers(1, 6), st.booleans(), st.integers(0, 9))
 def test_gathered_rows_are_the_records_taken_apart(n, d, weighted, seed):
     rng = np.random.default_rng(seed)
-    records = rng.integers(0, 256, (n, d + 1 + 4 * weighted), dtype=np.uint8)
-    records[:, d] = rng.integers(0, 2, n)
+    records = rng.integers(0, 256, (n, d + 4 * weighted), dtype=np.uint8)
     order = rng.permutation(n)[: max(1, n // 2)].astype(np.uint32)
-    label_of = np.array([1, 0], np.uint8)
     for run in (gather_rows, gather_rows.py_func):
         bins = np.empty((len(order), d), np.uint8)
-        label = np.empty(len(order), np.uint8)
         weight = np.empty((len(order) * weighted, 4), np.uint8)
-        run(records, order, label_of, bins, label, weight)
+        run(records, order, bins, weight)
         np.testing.assert_array_equal(bins, records[order, :d])
-        np.testing.assert_array_equal(label, 1 - records[order, d])
         if weighted:
-            np.testing.assert_array_equal(weight, records[order, d + 1 :])
+            np.testing.assert_array_equal(weight, records[order, d:])
 
 
 def naive_order(seed, n):

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import sparrowboost.sampler
-import sparrowboost.store
+import sparrowboost.shuffle
 import sparrowboost.strata
 from builders import make_model, make_sample, make_stump, numbered_rows, numbers_of
 from sparrowboost.losses import get_loss
@@ -36,7 +36,8 @@ LEFT = [(0, 30), (1, 11), (0, 55), (1, 4), (0, 90)]
 @pytest.fixture(autouse=True, scope="module")
 def small_blocks_and_chunks():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sparrowboost.store, "BLOCK_BYTES", 600)  # 200 rows
+        patch.setattr(sparrowboost.shuffle, "BUCKET_BYTES", 400)  # 15 of each label
+        patch.setattr(sparrowboost.shuffle, "MIN_SEGMENT_BYTES", 10)
         patch.setattr(sparrowboost.strata, "CHUNK_BYTES", 660)  # 60 rows
         yield
 
@@ -140,7 +141,7 @@ def assert_unbiased(data, folder, plan, loss="logistic"):
 
 # First from the store, then after trees were added, so that strata hold stale weights.
 FEW = [(0, 300), (1, 300), (2, 300), (4, 300), (5, 300)]
-# The first draw reads everything: rows of the heavier label go into the strata at once.
+# The first draw reads all of one label, and most of the other.
 MANY_FIRST = [(0, 1_800), (2, 400), (3, 400), (5, 400)]
 
 
@@ -150,10 +151,7 @@ def test_every_row_stands_for_one_whether_weights_are_fresh_or_stale(plain, tmp_
 
 
 @pytest.mark.usefixtures("no_threads")
-def test_every_row_stands_for_one_after_one_label_was_taken_out_of_the_store(plain, tmp_path):
-    with make_sampler(plain[0], tmp_path, 0) as sampler:
-        sampler.first(sampler.weigh_base(), MANY_FIRST[0][1])
-        assert sampler._left is not None, "the first draw did not read all"
+def test_every_row_stands_for_one_after_a_draw_that_read_nearly_all(plain, tmp_path):
     assert_unbiased(plain, tmp_path, MANY_FIRST)
 
 
@@ -186,7 +184,7 @@ def test_every_row_stands_for_one_when_a_buffer_overflows(plain, tmp_path):
 
 @pytest.mark.usefixtures("no_threads", "half_the_room")
 def test_no_row_has_a_place_that_an_overflow_always_keeps(tmp_path):
-    # One block of 200 rows that weigh the same: whatever its place, a row stands for one. Those
+    # 200 rows that weigh the same: whatever its place, a row stands for one. Those
     # kept stand for k or 2 k, k = 200 / 60: of deviation sqrt(2 k - 1) = 2.4 at most, and its mean
     # over 400 draws of deviation 0.12. Of 200 rows none is 5 of these off.
     n, draws = 200, 400
@@ -250,6 +248,18 @@ def test_a_weighted_draw_of_rare_positives_has_as_many_of_each_label(tmp_path):
     assert sample.n_eff == pytest.approx(2_000, rel=0.01)
 
 
+def test_the_first_draw_of_rare_positives_reads_few_of_the_others(tmp_path, monkeypatch):
+    n = 100_000
+    label = np.zeros(n, bool)
+    label[::100] = True
+    monkeypatch.setattr(sparrowboost.shuffle, "BUCKET_BYTES", 4_000)
+    dataset = numbered_rows(n, label, width=250)
+    with make_sampler(dataset, tmp_path, 0) as sampler:
+        sampler.first(sampler.weigh_base(), 2_000)
+        # All 1,000 positives, and one or two of the blocks of 1,000 or so negatives.
+        assert 2_000 <= sampler.counts.rows_read <= 8_000
+
+
 def test_at_most_about_two_rows_are_read_for_each_that_is_kept(tmp_path):
     n = 20_000
     label = make_labels(n)
@@ -295,7 +305,7 @@ def test_no_row_is_lost_when_draws_follow_each_other_before_the_first_tree(plain
             sample = sampler.again(model, Guide.of(sample), most_rows)
         everything = sampler.again(model, Guide(user, user, label.astype(np.uint8)), 10**6)
         np.testing.assert_allclose(multiplicities(everything), 1)
-        assert sampler._strata.scratch_bytes <= (N + 60) * 11
+        assert sampler._strata is None  # all lie in the store, as they were
 
 
 def test_the_same_seed_gives_the_same_samples_in_the_background_too(plain, tmp_path):
@@ -344,14 +354,16 @@ def test_rows_of_a_sample_are_in_random_order(plain, tmp_path):
         assert abs(order) < 4.5 / sample.n**0.5
 
 
-def test_all_rows_are_one_sample_in_the_order_of_the_store(weighted, tmp_path):
+def test_all_rows_are_one_sample_in_random_order(weighted, tmp_path):
     dataset, label, user = weighted
     with make_sampler(dataset, tmp_path, 0) as sampler:
         sample = sampler.all_rows()
     assert sample.whole
     assert sample.n == N
     numbers = numbers_of(sample.bins)
-    np.testing.assert_array_equal(numbers, np.concatenate([numbers_of(b.bins) for b in dataset]))
+    assert sorted(numbers.tolist()) == list(range(N))
+    # The label's serial correlation with its place has deviation 1 / sqrt(n).
+    assert abs(np.corrcoef(sample.label, np.arange(N))[0, 1]) < 4.5 / N**0.5
     np.testing.assert_array_equal(sample.label, label[numbers])
     np.testing.assert_allclose(sample.u, user[numbers], rtol=1e-6)
     assert (sample.copies == 1).all()

@@ -38,7 +38,7 @@ def test_a_store_is_opened_again_as_it_was_made(path):
     dataset = Dataset(path, verify=True)
     assert (dataset.n_rows, dataset.n_features, len(dataset)) == (3_000, 3, 3_000)
     assert dataset.n_blocks > 5
-    assert dataset.n_bytes == 3_000 * (3 + 1 + 4)
+    assert dataset.n_bytes == 3_000 * (3 + 4)
     assert dataset.n_positive == sum(int(b.label.sum()) for b in dataset)
     assert dataset.classes == (0, 1)
     assert repr(dataset).startswith("Dataset(")

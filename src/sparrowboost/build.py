@@ -296,20 +296,19 @@ def bin_rows(
     missing = binning.n_bins.astype(np.uint8) - 1
     has_values = np.zeros(d, bool)
 
-    def work(block: CodedBlock) -> npt.NDArray[np.uint8]:
+    def work(block: CodedBlock) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
         records = np.empty((len(block.codes), width), np.uint8)
         binning.apply(block.batch, records[:, :d])
-        records[:, d] = block.codes
         if block.weights is not None:
-            records[:, d + 1 :] = block.weights[:, None].view(np.uint8)
-        return records
+            records[:, d:] = block.weights[:, None].view(np.uint8)
+        return records, block.codes
 
     with (
         closing(table.blocks(block_rows)) as blocks,
         closing(ordered_map(work, blocks, n_jobs, n_jobs + AHEAD)) as results,
     ):
-        for records in results:
-            store.put(records)
+        for records, codes in results:
+            store.put(records, codes)
             task.advance(len(records), records.nbytes)
             if not has_values.all():
                 unsure = np.flatnonzero(~has_values)
@@ -356,7 +355,7 @@ def warm_up(kinds: Iterable[Kind]) -> None:
         bin_by_search(x, thresholds, missing, out)
         if dtype is np.int64:
             bin_by_table(read_only(np.zeros(1, np.uint8)), table, out)
-    scatter_rows(byte, 0, np.uint64(0), np.uint64(0), byte[None].copy(), zero.copy())
+    scatter_rows(byte, table[:1], 0, np.uint64(0), np.uint64(0), byte[None].copy(), zero.copy())
     order = np.zeros(1, np.uint32)
     random_order(np.uint64(0), order)
-    gather_rows(byte, order, table[:2], byte[:, :1].copy(), table[:1].copy(), byte[:0])
+    gather_rows(byte, order, byte[:, :1].copy(), byte[:0])

@@ -8,13 +8,13 @@ One draw, for one version of the model. A row of weight w shall stand in it w / 
        1 / (share * chance): that holds for weights that have drifted, too
     4  append every row read to the stratum of its new weight
 
-Rows never read lie in the store, as one more stratum whose weights are the base rule's. If the
-first draw has read all of it, the rows of the label that weighs more are in the strata from then
-on, and only those of the other label are left: light ones, of which later draws read few.
+Rows never read lie in the store, whose blocks of each label are one more stratum: under the base
+rule all rows of a label weigh the same, and of what they weigh later the last sample gives an idea.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -40,7 +40,7 @@ ROWS_PER_EFF = 2.0  # rows of a draw for each of its n_eff: more only cost scann
 MAX_SHARE = 0.01  # of a draw's weight that one row may hold
 MIN_SHARE_ROWS = 10  # or the weight of so many rows, in small draws
 SPARE_ROOM = 1.1  # rows made room for, over those expected
-GUIDE_BLOCKS = 8  # of a weighted store, looked at for how its weights are spread
+GUIDE_BLOCKS = 4  # of each label of a weighted store, looked at for how its weights are spread
 MEMORY_OF_SPREAD = 0.5  # how much the last draw counts in what a stratum's weights are like now
 
 
@@ -122,8 +122,7 @@ class Sampler:
         self._dataset, self._loss, self._base, self._folder = dataset, loss, base_score, folder
         self._seed, self._n_jobs = seed, n_jobs
         self._strata: Strata | None = None
-        self._unread = np.arange(dataset.n_blocks)
-        self._left: int | None = None  # the only label in them, if the other's rows were taken out
+        self._unread = [dataset.blocks_of(label) for label in (0, 1)]
         self._spread = np.zeros(N_STRATA)  # root mean square of each stratum's weights, when read
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="sparrow-sample")
         self._next: Future[tuple[Sample, int]] | None = None
@@ -170,7 +169,8 @@ class Sampler:
         for rows in self._map(self._rows_of_block, list(range(data.n_blocks))):
             n = len(rows.label)
             buffer.add(rows, slice(0, n), np.ones(n, np.float32))
-        return self._count(self._finish(buffer, 0, whole=True, seed=None), data.n_rows)
+        # Always in the same random order: a model of all rows does not depend on the seed.
+        return self._count(self._finish(buffer, 0, whole=True, seed=0), data.n_rows)
 
     def first(self, guide: Guide, most_rows: int) -> Sample:
         """The first sample: from the store's random blocks, under the base score."""
@@ -210,23 +210,16 @@ class Sampler:
             self._loss.weigh(rows.label, u, rows.score, w, np.empty(2))
             return rows, w
 
-        # All of the store, before any tree: rows of the heavier label go into strata from now on.
-        emptied = source.stratum is None and n_trees == 0 and source.share == 1
         n_read, squares = 0, 0.0
         for item, (rows, w) in zip(source.items, self._map(work, source.items), strict=True):
             picker.pick(rows, w, source.share)
             if n_trees > 0 or source.stratum is not None:
                 self._put_back(rows, w)
                 source.forget(item)
-            elif emptied and self._left is None:
-                heavy = np.flatnonzero(rows.label == self._heavier)
-                self._put_back(rows.take(heavy), w[heavy])
             n_read += len(w)
             squares += float(np.square(w, dtype=np.float64).sum())
         if source.stratum is not None and n_read:
             self._learn(source.stratum, (squares / n_read) ** 0.5)
-        if emptied:
-            self._left = 1 - self._heavier
         return n_read
 
     def _sources(
@@ -244,44 +237,43 @@ class Sampler:
                 picked = strata.pick(k, n, rng)
                 plans.append(_Source(k, n / n_chunks, picked, strata.read, strata.forget))
             yield from plans
-        if len(self._unread):
-            n = len(self._unread)
-            weight = self._heaviest if self._left is None else guide.spread(self._left)
-            n = max(1, min(n, int(np.ceil(n * weight / scale))))
-            order = rng.permutation(self._unread)
-            share = n / len(self._unread)
+        for label, unread in enumerate(self._unread):
+            if not len(unread):
+                continue
+            n = max(1, min(len(unread), math.ceil(len(unread) * guide.spread(label) / scale)))
+            order = rng.permutation(unread)
             if n_trees > 0:
-                self._unread = np.sort(order[n:])
+                self._unread[label] = np.sort(order[n:])
             # In the order of the disk; which blocks they are was random.
-            items = np.sort(order[:n]).tolist()
-            yield _Source(None, share, items, self._rows_of_block, lambda item: None)
+            items = np.sort(order[:n])
+            rows = self._dataset.block_rows
+            share = rows[items].sum() / rows[unread].sum()
+            yield _Source(None, share, items.tolist(), self._rows_of_block, lambda item: None)
 
     def weigh_base(self) -> Guide:
-        """The weights that rows have under the base score; learns which are the heaviest."""
+        """The weights that rows have under the base score."""
         data = self._dataset
         w, total = np.empty(2, np.float32), np.empty(2)
         label, score = np.array([0, 1], np.uint8), np.full(2, self._base, np.float32)
         self._loss.weigh(label, np.ones(2, np.float32), score, w, total)
         rows = np.array([data.n_rows - data.n_positive, data.n_positive], np.float64)
-        self._heavier = int(w.argmax())
         if not data.weighted:
-            self._heaviest = float(w.max())
             return Guide(w, rows, label)
-        some = [data.read_block(i) for i in range(min(data.n_blocks, GUIDE_BLOCKS))]
-        y = np.concatenate([block.label for block in some])
-        u = np.concatenate([block.weight for block in some if block.weight is not None])
-        self._heaviest = float((w[y] * u).max())
-        return Guide(w[y] * u, np.full(len(y), data.n_rows / len(y)), y)
+        weights, counts, labels = [], [], []
+        for y in label:
+            some = [data.read_block(i).weight for i in data.blocks_of(y)[:GUIDE_BLOCKS]]
+            u = np.concatenate([weight for weight in some if weight is not None])
+            weights.append(w[y] * u)
+            counts.append(np.full(len(u), rows[y] / len(u)))
+            labels.append(np.full(len(u), y))
+        return Guide(np.concatenate(weights), np.concatenate(counts), np.concatenate(labels))
 
     def _rows_of_block(self, index: int) -> Rows:
         block = self._dataset.read_block(index)
         n = len(block.label)
         weight = block.weight if block.weight is not None else np.empty(0, np.float32)
         score = np.full(n, self._base, np.float32)
-        rows = Rows(block.bins, block.label, weight, score, np.zeros(n, np.int32))
-        if self._left is None:
-            return rows
-        return rows.take(np.flatnonzero(rows.label == self._left))
+        return Rows(block.bins, block.label, weight, score, np.zeros(n, np.int32))
 
     def _map(self, work: Callable[[Any], A], items: list[Any]) -> Iterator[A]:
         """The work on each item, over threads, in order."""
@@ -299,10 +291,9 @@ class Sampler:
         old = self._spread[stratum] or spread
         self._spread[stratum] = MEMORY_OF_SPREAD * spread + (1 - MEMORY_OF_SPREAD) * old
 
-    def _finish(self, buffer: _Buffer, n_trees: int, *, whole: bool, seed: int | None) -> Sample:
+    def _finish(self, buffer: _Buffer, n_trees: int, *, whole: bool, seed: int) -> Sample:
         bins, label, copies, weight, score = buffer.parts()
-        if seed is not None:
-            shuffle_rows(np.uint64(seed), bins, label, copies, weight, score)
+        shuffle_rows(np.uint64(seed), bins, label, copies, weight, score)
         u = copies * weight if len(weight) else copies
         sample = Sample(bins, label, u, score, n_trees, self._loss, whole=whole, copies=copies)
         if not whole:

@@ -1,12 +1,12 @@
-"""An external shuffle: rows in any order in, blocks of random rows out, in one pass.
+"""An external shuffle: rows in any order in, blocks of random rows of one label out, in one pass.
 
-    rows --hash of row number--> buckets in memory --full--> the bucket's place in the file
+    rows --label, hash of row number--> buckets in memory --full--> the bucket's place in the file
 
-Each row goes to an independent, uniform bucket. Whoever reads a bucket puts its rows in a uniformly
-random order (`permuted`): buckets read so, one after the other, are a uniform permutation of all
-rows, whatever order the rows came in. Nothing is written twice.
+Each row goes to an independent, uniform bucket of its label. Whoever reads a block puts its rows in
+a uniformly random order (`permuted`): blocks of a label read so, one after the other, are a uniform
+permutation of that label's rows, whatever order the rows came in. Nothing is written twice.
 
-A bucket grows by extents of the file, of the same number of rows each.
+A bucket grows by extents of the file. At the end those that stayed small are joined to blocks.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import os
 import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,26 +28,37 @@ Records = npt.NDArray[np.uint8]  # (n, width), C order
 BUCKET_BYTES = 1 << 20  # permuted within the second-level cache
 SEGMENT_BYTES = 64 << 10  # what a bucket gathers before it writes, if there is memory for that
 MIN_SEGMENT_BYTES = 8 << 10  # with less, buckets get larger instead
-EXTENT_BYTES = 64 << 10  # a random read of this size costs little more than a sequential one
+EXTENT_BYTES = 256 << 10  # read at once: larger ones would leave larger holes in the file
 MIN_MEMORY = 4 << 20
 
 
-class Bucket(NamedTuple):
-    """Where the rows of a bucket are in the file."""
+class Run(NamedTuple):
+    """Rows that lie one after the other in the file."""
 
+    start: int
     n_rows: int
     crc32: int
-    extents: list[int]  # numbers; all are full but the last
+
+
+class StoredBlock(NamedTuple):
+    """Where the rows of a block are in the file, and which label code they have."""
+
+    code: int
+    runs: list[Run]
+
+    @property
+    def n_rows(self) -> int:
+        return sum(run.n_rows for run in self.runs)
 
 
 class Shuffle:
-    """Takes rows block by block and writes them to a file, bucket by bucket.
+    """Takes rows piece by piece and writes them to a file, bucket by bucket.
 
     Parameters
     ----------
     path : the file to make
     width : bytes of a row
-    n_rows : how many rows are expected; a wrong guess makes buckets larger or smaller
+    n_rows : how many rows are expected; a wrong guess makes blocks larger or smaller
     memory : bytes that the buckets' buffers may take
     seed : of the permutation
     """
@@ -54,29 +66,29 @@ class Shuffle:
     def __init__(self, path: Path, width: int, n_rows: int, memory: int, seed: int) -> None:
         n_buckets = math.ceil(max(n_rows, 1) * width / BUCKET_BYTES)
         n_buckets = min(n_buckets, max(memory // MIN_SEGMENT_BYTES, 1))
+        self._of_label = math.ceil(n_buckets / 2)  # buckets of each label; the first one's first
+        n_buckets = 2 * self._of_label
         buffers = min(memory, max(MIN_MEMORY, n_buckets * SEGMENT_BYTES))
         self._slots = max(1, buffers // (n_buckets * width))
         segments = max(1, EXTENT_BYTES // (self._slots * width))
-        self.extent_rows = segments * self._slots
+        self._extent_rows = segments * self._slots
         self._buckets = np.empty((n_buckets, self._slots, width), np.uint8)
         self._fill = np.zeros(n_buckets, np.int64)
-        self._written = np.zeros(n_buckets, np.int64)  # rows
-        self._crc32 = [0] * n_buckets
-        self._extents: list[list[int]] = [[] for _ in range(n_buckets)]
-        self._n_extents = 0
+        self._runs: list[list[Run]] = [[] for _ in range(n_buckets)]
+        self._file_rows = 0  # of which extents are made
         self._seed = np.uint64(seed)
         self._n_rows = 0
         self._path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
 
-    def put(self, records: Records) -> None:
-        """Take the next rows of the source."""
+    def put(self, records: Records, codes: npt.NDArray[np.uint8]) -> None:
+        """Take the next rows of the source, and the label code of each: 0 or 1."""
         from sparrowboost.kernels.rows import scatter_rows
 
         done = 0
         while done < len(records):
             done = scatter_rows(
-                records, done, np.uint64(self._n_rows), self._seed, self._buckets, self._fill
+                records, codes, done, np.uint64(self._n_rows), self._seed, self._buckets, self._fill
             )
             if done < len(records):
                 for b in np.flatnonzero(self._fill == self._slots):
@@ -84,29 +96,52 @@ class Shuffle:
         self._n_rows += len(records)
 
     def _write(self, b: int) -> None:
-        """Write what a bucket has in memory."""
-        rows = self._buckets[b, : self._fill[b]]
-        extent, within = divmod(int(self._written[b]), self.extent_rows)
-        if extent == len(self._extents[b]):
-            self._extents[b].append(self._n_extents)
-            self._n_extents += 1
-        row = self._extents[b][extent] * self.extent_rows + within
-        with guard_disk(self._path, rows.nbytes):
-            write_all(self._file, rows, row * rows.shape[1])
-        self._crc32[b] = zlib.crc32(rows.data, self._crc32[b])
-        self._written[b] += len(rows)
+        """Write what a bucket has in memory to the end of its last extent."""
+        runs, rows = self._runs[b], self._buckets[b, : self._fill[b]]
+        if not runs or runs[-1].n_rows == self._extent_rows:
+            runs.append(Run(self._file_rows, 0, 0))
+            self._file_rows += self._extent_rows
+        start, n, crc32 = runs[-1]
+        self._write_rows(rows, start + n)
+        runs[-1] = Run(start, n + len(rows), zlib.crc32(rows.data, crc32))
         self._fill[b] = 0
 
-    def finish(self, *, sync: bool) -> list[Bucket]:
-        """Write what is left; returns where each bucket is. `sync`: to the disk itself."""
-        for b in np.flatnonzero(self._fill):
-            self._write(int(b))
+    def _write_rows(self, rows: Records, at: int) -> None:
+        with guard_disk(self._path, rows.nbytes):
+            write_all(self._file, rows, at * rows.shape[1])
+
+    def finish(self, *, sync: bool) -> list[StoredBlock]:
+        """Write what is left; returns the blocks. `sync`: to the disk itself."""
+        blocks = [block for code in (0, 1) for block in self._blocks(code)]
         if sync:
             with guard_disk(self._path, self._buckets.nbytes):
                 os.fsync(self._file)
         self.close()
-        parts = zip(self._written.tolist(), self._crc32, self._extents, strict=True)
-        return [Bucket(n, crc32, extents) for n, crc32, extents in parts if n]
+        return blocks
+
+    def _blocks(self, code: int) -> Iterator[StoredBlock]:
+        """Blocks of a label: a bucket each, or several small ones."""
+        width = self._buckets.shape[2]
+        runs: list[Run] = []
+        held: list[Records] = []  # of buckets that were never written
+        n_bytes = 0
+        last = (code + 1) * self._of_label - 1
+        for b in range(code * self._of_label, last + 1):
+            rows = self._buckets[b, : self._fill[b]]
+            n_bytes += rows.nbytes + width * sum(run.n_rows for run in self._runs[b])
+            if not self._runs[b]:
+                held.append(rows)
+            elif len(rows):
+                self._write(b)
+            runs += self._runs[b]
+            if n_bytes and (2 * n_bytes >= BUCKET_BYTES or b == last):
+                together = np.concatenate(held) if held else rows[:0]
+                if len(together):
+                    runs.append(Run(self._file_rows, len(together), zlib.crc32(together.data)))
+                    self._write_rows(together, self._file_rows)
+                    self._file_rows += len(together)
+                yield StoredBlock(code, runs)
+                runs, held, n_bytes = [], [], 0
 
     def close(self) -> None:
         """Let go of the file."""
@@ -115,28 +150,28 @@ class Shuffle:
             self._file = -1
 
 
-def file_bytes(buckets: list[Bucket], extent_rows: int, width: int) -> int:
-    """How long the file of these buckets is."""
-    ends = [0]
-    for n_rows, _, extents in buckets:
-        last = n_rows - (len(extents) - 1) * extent_rows
-        ends.append(extents[-1] * extent_rows + last)
-        ends += [(extent + 1) * extent_rows for extent in extents[:-1]]
-    return max(ends) * width
+def file_bytes(blocks: Iterable[StoredBlock], width: int) -> int:
+    """How long the file of these blocks is."""
+    ends = [run.start + run.n_rows for block in blocks for run in block.runs]
+    return max(ends, default=0) * width
 
 
-def read_bucket(file: int, bucket: Bucket, extent_rows: int, width: int) -> Records | None:
-    """The rows of a bucket in the order that they came; None if the file ends before they do."""
-    out = np.empty((bucket.n_rows, width), np.uint8)
-    for k, extent in enumerate(bucket.extents):
-        rows = out[k * extent_rows : (k + 1) * extent_rows]
-        if read_all(file, rows, extent * extent_rows * width) < rows.nbytes:
+def read_block(file: int, block: StoredBlock, width: int) -> Records | None:
+    """The rows of a block in the order that they came; None if they are not what was written."""
+    out = np.empty((block.n_rows, width), np.uint8)
+    n = 0
+    for run in block.runs:
+        rows = out[n : n + run.n_rows]
+        n += run.n_rows
+        if read_all(file, rows, run.start * width) < rows.nbytes:
+            return None
+        if zlib.crc32(rows.data) != run.crc32:
             return None
     return out
 
 
 def permuted(n: int, seed: int, index: int) -> npt.NDArray[np.uint32]:
-    """The random order in which to give the n rows of the bucket number `index`."""
+    """The random order in which to give the n rows of the block number `index`."""
     from sparrowboost.kernels.rows import random_order
 
     order = np.empty(n, np.uint32)

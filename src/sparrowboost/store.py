@@ -1,14 +1,15 @@
 """The store: a shuffled, binned data set on disk. This file and the writer know its files.
 
     store/
-      rows-<id>.bin   rows end to end: d bins, a label code, and a float32 weight if there are any;
-                      those of a block lie in some extents of the file, see shuffle.py
-      manifest.json   what the blocks hold and where, with a checksum of each, and in which file
-                      they are; written last, in one step: until then an older store stays as it was
+      rows-<id>.bin   rows end to end: d bins, and a float32 weight if there are any; those of a
+                      block lie in some runs of the file, see shuffle.py
+      manifest.json   where the blocks are and which label they have, with checksums, and in which
+                      file; written last, in one step: until then an older store stays as it was
       ingest.lock     only while an ingest is writing here
 
-Each row is in a block picked at random, and the rows of a block are read in random order: any run
-of blocks is a random sample of the data.
+All rows of a block have one label: who wants more of the rare one need not read all of the other.
+Each row is in a block of its label that was picked at random, and the rows of a block are read in
+random order: any run of blocks of a label is a random sample of its rows.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import numpy.typing as npt
 from sparrowboost.binning import Binning
 from sparrowboost.errors import StoreError
 from sparrowboost.lookup import Bins
-from sparrowboost.shuffle import Bucket, Records, file_bytes, permuted, read_bucket
+from sparrowboost.shuffle import Records, Run, StoredBlock, file_bytes, permuted, read_block
 
 FORMAT = "sparrow-store"
 VERSION = 2
@@ -38,7 +39,7 @@ WEIGHT_BYTES = 4
 
 
 class Block(NamedTuple):
-    """Some rows of a store."""
+    """Some rows of a store, all of one label."""
 
     bins: Bins  # (n, d)
     label: npt.NDArray[np.uint8]  # (n,) 1 = positive
@@ -54,7 +55,7 @@ class Layout:
 
     @property
     def row_bytes(self) -> int:
-        return self.n_features + 1 + WEIGHT_BYTES * self.weighted
+        return self.n_features + WEIGHT_BYTES * self.weighted
 
 
 class Dataset:
@@ -81,6 +82,8 @@ class Dataset:
         other" when one value was trained against several.
     weighted : bool
         Whether rows have sample weights.
+    block_rows : (n_blocks,) int
+        Rows of each block.
 
     Examples
     --------
@@ -98,22 +101,21 @@ class Dataset:
         self.path = Path(path).expanduser().absolute()
         manifest = read_manifest(self.path)
         self._manifest = manifest
-        self.n_rows: int = manifest["rows"]
-        self.n_positive: int = manifest["positives"]
         self.weighted: bool = manifest["weighted"]
         self.classes: tuple[Any, Any] = tuple(manifest["classes"])
         self.label_name: str = manifest["label"]
         self.binning = Binning.from_json(manifest["features"])
         self._rows = self.path / manifest["file"]
+        self._seed: int = manifest["random_state"]
         self._layout = Layout(len(self.binning.features), self.weighted)
-        blocks = manifest["blocks"]
+        label_of = manifest["label_of"]
         self._blocks = [
-            Bucket(*parts)
-            for parts in zip(blocks["rows"], blocks["crc32"], blocks["extents"], strict=True)
+            StoredBlock(label_of[code], [Run(*run) for run in runs])
+            for code, runs in manifest["blocks"]
         ]
-        self._extent_rows: int = blocks["extent_rows"]
-        self._seed: int = blocks["seed"]
-        self._label_of = np.array(manifest["label_of"], np.uint8)
+        self.block_rows = np.array([block.n_rows for block in self._blocks])
+        self.n_rows = int(self.block_rows.sum())
+        self.n_positive = int(self.block_rows[self.blocks_of(1)].sum())
         self._check_size()
         if verify:
             self.verify()
@@ -124,7 +126,7 @@ class Dataset:
             size = rows.stat().st_size
         except OSError as error:
             raise StoreError(f"{rows}: cannot be read ({error.strerror}); ingest again.") from None
-        expected = file_bytes(self._blocks, self._extent_rows, self._layout.row_bytes)
+        expected = file_bytes(self._blocks, self._layout.row_bytes)
         if size != expected:
             raise StoreError(
                 f"{rows}: has {size:,} bytes where the manifest says {expected:,}; "
@@ -158,32 +160,41 @@ class Dataset:
         """One block of rows; a StoreError if its bytes are not those that were written."""
         if not 0 <= index < self.n_blocks:
             raise IndexError(f"block {index} of a store that has {self.n_blocks}")
-        bucket = self._blocks[index]
+        block, width = self._blocks[index], self._layout.row_bytes
         rows = self._rows
         try:
             file = os.open(rows, os.O_RDONLY)
         except OSError as error:
             raise StoreError(f"{rows}: cannot be read ({error.strerror}).") from None
         try:
-            records = read_bucket(file, bucket, self._extent_rows, self._layout.row_bytes)
+            records = read_block(file, block, width)
         except OSError as error:
             raise StoreError(f"{rows}: block {index} cannot be read ({error.strerror}).") from None
         finally:
             os.close(file)
-        if records is None or zlib.crc32(records.data) != bucket.crc32:
-            raise StoreError(f"{rows}: block {index} of {self.n_blocks} is damaged; ingest again.")
-        return self._take_apart(records, permuted(bucket.n_rows, self._seed, index))
+        if records is None:
+            at = block.runs[0].start * width
+            raise StoreError(
+                f"{rows}: block {index} of {self.n_blocks} is damaged (from byte {at:,} on); "
+                "ingest again."
+            )
+        bins, weight = self._take_apart(records, permuted(len(records), self._seed, index))
+        return Block(bins, np.full(len(bins), block.code, np.uint8), weight)
 
-    def _take_apart(self, records: Records, order: npt.NDArray[np.uint32]) -> Block:
+    def _take_apart(
+        self, records: Records, order: npt.NDArray[np.uint32]
+    ) -> tuple[Bins, npt.NDArray[np.float32] | None]:
         from sparrowboost.kernels.rows import gather_rows
 
         n = len(order)
         bins = np.empty((n, self._layout.n_features), np.uint8)
-        label = np.empty(n, np.uint8)
         weight = np.empty(n * self.weighted, np.float32)
-        in_bytes = weight.view(np.uint8).reshape(-1, WEIGHT_BYTES)
-        gather_rows(records, order, self._label_of, bins, label, in_bytes)
-        return Block(bins, label, weight if self.weighted else None)
+        gather_rows(records, order, bins, weight.view(np.uint8).reshape(-1, WEIGHT_BYTES))
+        return bins, weight if self.weighted else None
+
+    def blocks_of(self, label: int) -> npt.NDArray[np.int64]:
+        """Numbers of the blocks that hold the rows of a label, 0 or 1."""
+        return np.flatnonzero([block.code == label for block in self._blocks])
 
     def blocks(self, random_state: int | np.random.Generator | None = None) -> Iterator[Block]:
         """All rows, block by block.
@@ -191,8 +202,8 @@ class Dataset:
         Parameters
         ----------
         random_state : int, Generator or None
-            Shuffles the order of the blocks. None keeps their order, which is random, too, but the
-            same each time.
+            Shuffles the order of the blocks. None: first those of one label, then those of the
+            other, always in the same order.
         """
         order = np.arange(self.n_blocks)
         if random_state is not None:

@@ -138,43 +138,32 @@ class StoreWriter:
     ) -> None:
         """Make ready for about `n_rows` rows, shuffled within `memory` bytes."""
         self._binning = binning
-        self._seed = seed
         self.layout = Layout(len(binning.features), weighted)
-        self._codes = np.zeros(2, np.int64)  # rows of each label code
         check_room(self.path, n_rows * self.layout.row_bytes)
         self._shuffle = Shuffle(self._rows, self.layout.row_bytes, n_rows, memory, seed)
 
-    def put(self, records: npt.NDArray[np.uint8]) -> None:
-        """Take rows as records (n, row_bytes): bins, label code, weight."""
+    def put(self, records: npt.NDArray[np.uint8], codes: npt.NDArray[np.uint8]) -> None:
+        """Take rows as records (n, row_bytes), bins and weight, and their label codes."""
         assert self._shuffle is not None
-        self._codes += np.bincount(records[:, self.layout.n_features], minlength=2)
-        self._shuffle.put(records)
+        self._shuffle.put(records, codes)
 
     def finish(self, label_of: npt.NDArray[np.uint8], about: dict[str, Any]) -> Dataset:
         """Write the manifest.
 
         `label_of` says what label each code means, `about` goes into the manifest.
         """
-        shuffle = self._shuffle
-        assert shuffle is not None
-        buckets = shuffle.finish(sync=not self._temporary)  # which no crash outlives
+        assert self._shuffle is not None
+        blocks = self._shuffle.finish(sync=not self._temporary)  # which no crash outlives
         manifest = {
             "format": FORMAT,
             "version": VERSION,
             **about,
+            "rows": sum(block.n_rows for block in blocks),
             "file": self._rows.name,
-            "rows": int(self._codes.sum()),
-            "positives": int(self._codes @ label_of),
             "weighted": self.layout.weighted,
             "label_of": label_of.tolist(),
             "features": self._binning.to_json(),
-            "blocks": {
-                "seed": self._seed,
-                "extent_rows": shuffle.extent_rows,
-                "rows": [b.n_rows for b in buckets],
-                "crc32": [b.crc32 for b in buckets],
-                "extents": [b.extents for b in buckets],
-            },
+            "blocks": blocks,
         }
         manifest["crc32"] = manifest_crc(manifest)
         temporary = self.path / (MANIFEST + ".tmp")

@@ -8,28 +8,29 @@ from sparrowboost.kernels._jit import kernel
 
 
 @kernel
-def scatter_rows(records, start, first_row, seed, buckets, fill):
-    """Put each row into the bucket that a hash of its number names, until one is full.
+def scatter_rows(records, code, start, first_row, seed, buckets, fill):
+    """Put each row into a bucket of its label that a hash of its number names, until one is full.
 
     records   (n, r)    uint8   IN
+    code      (n,)      uint8   IN   label code, 0 or 1
     start     int               IN   first row of `records` to put
     first_row uint64            IN   number in the source of row 0 of `records`
     seed      uint64            IN
-    buckets   (b, m, r) uint8   OUT  m slots for rows in each
+    buckets   (b, m, r) uint8   OUT  m slots for rows in each; the first half is of code 0
     fill      (b,)      int64   OUT  slots in use
 
     Returns the row at which a full bucket was met, or n when all rows are put. The hash is
     splitmix64: its output passes for random, and depends on nothing but seed and row number.
     """
     n, width = records.shape
-    n_buckets = np.uint64(buckets.shape[0])
+    of_label = np.uint64(buckets.shape[0] // 2)
     slots = buckets.shape[1]
     for i in range(start, n):
         z = seed + (first_row + np.uint64(i + 1)) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         z = z ^ (z >> np.uint64(31))
-        b = ((z >> np.uint64(32)) * n_buckets) >> np.uint64(32)
+        b = np.uint64(code[i]) * of_label + (((z >> np.uint64(32)) * of_label) >> np.uint64(32))
         slot = fill[b]
         if slot == slots:
             return i
@@ -64,15 +65,13 @@ def random_order(seed, order):
 
 
 @kernel
-def gather_rows(records, order, label_of, bins, label, weight):
-    """Rows of a bucket in another order, taken apart into bins, label and weight.
+def gather_rows(records, order, bins, weight):
+    """Rows of a block in another order, taken apart into bins and weight.
 
-    records  (m, r)  uint8    IN   d bins, one label code, and four weight bytes if there are any
-    order    (n,)    uint32   IN   which rows
-    label_of (2,)    uint8    IN   what each label code means
-    bins     (n, d)  uint8    OUT
-    label    (n,)    uint8    OUT
-    weight   (n, 4)  uint8    OUT  bytes of float32; (0, 4) when there are none
+    records (m, r)  uint8   IN   d bins, and four weight bytes if there are any
+    order   (n,)    uint32  IN   which rows
+    bins    (n, d)  uint8   OUT
+    weight  (n, 4)  uint8   OUT  bytes of float32; (0, 4) when there are none
     """
     n, d = bins.shape
     weighted = weight.shape[0] > 0
@@ -80,7 +79,6 @@ def gather_rows(records, order, label_of, bins, label, weight):
         row = order[i]
         for j in range(d):
             bins[i, j] = records[row, j]
-        label[i] = label_of[records[row, d]]
         if weighted:
             for j in range(4):
-                weight[i, j] = records[row, d + 1 + j]
+                weight[i, j] = records[row, d + j]
