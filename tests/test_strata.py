@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 import sparrowboost.strata
 from sparrowboost import StoreError
-from sparrowboost.strata import LOWEST, N_STRATA, Rows, Strata
+from sparrowboost.strata import LOWEST, N_STRATA, Rows, Strata, sum_strata
 
 D = 3
 CHUNK_ROWS = 10
@@ -231,3 +232,15 @@ def test_a_scratch_file_that_was_cut_off_is_found_out(tmp_path):
         for chunk in chunks:
             strata.read(chunk)
     strata.close()
+
+
+@given(st.lists(st.floats(2.0**-30, 2.0**30, width=32), min_size=1, max_size=50), st.integers(0))
+def test_sums_by_stratum_are_those_of_its_rows(weights, seed):
+    weight = np.array(weights, np.float32)
+    total = np.random.default_rng(seed).integers(0, 100, len(weight)).astype(np.float32)
+    naive: dict[int, float] = {}
+    for w, t in zip(weight.tolist(), total.tolist(), strict=True):
+        if t:
+            k = math.frexp(w)[1] - 1
+            naive[k] = naive.get(k, 0.0) + t
+    assert sum_strata(weight, total) == naive

@@ -12,13 +12,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sparrowboost import datasets as datasets
     from sparrowboost import events as events
+    from sparrowboost import plots as plots
     from sparrowboost.build import ingest as ingest
     from sparrowboost.errors import DataError as DataError
     from sparrowboost.errors import DiskFullError as DiskFullError
     from sparrowboost.errors import MemoryLimitError as MemoryLimitError
+    from sparrowboost.errors import MissingExtraError as MissingExtraError
     from sparrowboost.errors import SparrowError as SparrowError
     from sparrowboost.errors import StoreError as StoreError
+    from sparrowboost.history import History as History
+    from sparrowboost.importance import feature_importances as feature_importances
     from sparrowboost.model import Model as Model
+    from sparrowboost.report import write_report as write_report
     from sparrowboost.store import Dataset as Dataset
     from sparrowboost.training import train as train
 
@@ -28,21 +33,27 @@ _HOME = {
     "DataError": "errors",
     "Dataset": "store",
     "DiskFullError": "errors",
+    "History": "history",
     "MemoryLimitError": "errors",
+    "MissingExtraError": "errors",
     "Model": "model",
     "SparrowError": "errors",
     "StoreError": "errors",
+    "feature_importances": "importance",
     "ingest": "build",
     "train": "training",
+    "write_report": "report",
 }
 
-__all__ = ["__version__", "datasets", "events", *_HOME]
+_MODULES = ("datasets", "events", "plots")
+
+__all__ = ["__version__", *_MODULES, *_HOME]
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         value = getattr(importlib.import_module(f"sparrowboost.{_HOME[name]}"), name)
-    elif name in ("datasets", "events"):
+    elif name in _MODULES:
         value = importlib.import_module(f"sparrowboost.{name}")
     else:
         raise AttributeError(f"module 'sparrowboost' has no attribute {name!r}")

@@ -4,7 +4,8 @@ SparrowError
 ├── DataError            the input is not what a training table can be
 ├── StoreError           a store is missing, unfinished, damaged or in the way
 │   └── DiskFullError    no room left where the store or its scratch is written
-└── MemoryLimitError     the job does not fit the memory limit
+├── MemoryLimitError     the job does not fit the memory limit
+└── MissingExtraError    a package that is not installed with Sparrow is needed
 
 Each message says what is wrong, where, and what to do about it.
 """
@@ -30,3 +31,7 @@ class DiskFullError(StoreError):
 
 class MemoryLimitError(SparrowError, ValueError):
     """The job does not fit the memory limit."""
+
+
+class MissingExtraError(SparrowError, ImportError):
+    """A package that is not installed with Sparrow is needed."""

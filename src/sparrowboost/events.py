@@ -43,9 +43,19 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class SampleDrawn(Event):
-    """A sample was put in use."""
+    """A sample was put in use.
+
+    Attributes
+    ----------
+    reason : str
+    strata : mapping of int to float
+        How the weight of all data is spread over the strata: of k, the sum of w of the rows whose
+        weight is in [2^k, 2^(k+1)), as the sample estimates it, under the model for which it was
+        drawn. Empty where the sample is all rows: then there are no strata.
+    """
 
     reason: str
+    strata: Mapping[int, float]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -118,7 +118,8 @@ class AdaptiveGrower:
                 continue
             root = root or split
             proved += int(certain)
-            right = scanner.split(leaf.number, split.feature, split.mask, split.gain)
+            gain = split.gain * scanner.sample_per_run
+            right = scanner.split(leaf.number, split.feature, split.mask, gain)
             leaf.depth += 1
             self._look(leaf)
             leaves.append(self._look(Leaf(right, leaf.depth)))
@@ -184,7 +185,8 @@ class PaperGrower:
                 break
             leaf, rule, gamma = found
             fired.append((rule, gamma))
-            scanner.split(leaf, rule.feature, rule.mask, rule.edge)
+            gain = rule.edge**2 / rule.weight * scanner.sample_per_run
+            scanner.split(leaf, rule.feature, rule.mask, gain)
             depth[leaf] += 1
             depth.append(depth[leaf])
             step = rule.sign * self._rate * self._rule.rule_weight(gamma)

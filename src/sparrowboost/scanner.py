@@ -99,6 +99,11 @@ class Scanner:
         """Blocks of the run."""
         return len(self._blocks)
 
+    @property
+    def sample_per_run(self) -> float:
+        """Rows of the sample for each of the run: by which sums over the run fall short."""
+        return self.sample.n / self.n_rows
+
     def rows_in(self, leaf: int) -> int:
         """Rows of the run that reach a leaf."""
         return self._rows[leaf]

@@ -35,6 +35,21 @@ N_STRATA = 80  # up to 2**40, where the exponential loss cuts its margins
 STATE_BYTES = 1 + 4 + 4  # label, score, trees seen
 
 
+def sum_strata(weight: npt.NDArray[np.float32], total: npt.NDArray[np.float32]) -> dict[int, float]:
+    """Sum of `total` over the rows whose `weight` is in the stratum [2^k, 2^(k+1)), by k.
+
+    Examples
+    --------
+    >>> weight, rows = np.array([0.25, 1.0, 1.5], "f4"), np.array([8, 1, 2], "f4")
+    >>> sum_strata(weight, weight * rows)
+    {-2: 2.0, 0: 4.0}
+    """
+    stratum = np.empty(len(weight), np.uint8)
+    find_strata(weight, LOWEST, N_STRATA, stratum)
+    sums = np.bincount(stratum, total, N_STRATA)
+    return {LOWEST + int(k): float(sums[k]) for k in np.flatnonzero(sums)}
+
+
 class Rows(NamedTuple):
     """Rows with what is known of their score."""
 

@@ -26,7 +26,7 @@ from sparrowboost.sampler import SPARE_ROOM, Sampler
 from sparrowboost.scanner import MAX_PARTS, Scanner
 from sparrowboost.stopping import Adaptive, Paper, SplitFinder
 from sparrowboost.store import Dataset
-from sparrowboost.strata import CHUNK_BYTES
+from sparrowboost.strata import CHUNK_BYTES, sum_strata
 from sparrowboost.supply import FIRST_ROWS, Sizes, Supply
 from sparrowboost.threads import Crew, check_jobs
 from sparrowboost.watch import Watch
@@ -139,7 +139,7 @@ def boost(
 ) -> Model:
     """The loop: a tree, then another, on a sample that is renewed when it is worn out."""
     scanner.load(supply.first())
-    stop = teller.tell(SampleDrawn, model, reason="first")
+    stop = teller.tell_sample(model, "first")
     while not stop and model.n_trees < params.n_estimators:
         before = scanner.rows_scanned
         grown = grower.grow(model)
@@ -171,7 +171,7 @@ def boost(
         if renewed is not None:
             sample, why = renewed
             scanner.load(sample)
-            stop = teller.tell(SampleDrawn, model, reason=why)
+            stop = teller.tell_sample(model, why)
     teller.tell(Finished, model, reason="callback" if stop else "n_estimators")
     return _best(model, watch, params)
 
@@ -233,6 +233,14 @@ class Teller:
     def __init__(self, listeners: list[Callback], scanner: Scanner, sampler: Sampler) -> None:
         self._listeners, self._scanner, self._sampler = listeners, scanner, sampler
         self._start = time.perf_counter()
+
+    def tell_sample(self, at: Model, /, reason: str) -> bool:
+        """Tell that a sample was put in use."""
+        sample = self._scanner.sample
+        strata = {}
+        if not sample.whole:
+            strata = sum_strata(sample.w / sample.copies, sample.w)
+        return self.tell(SampleDrawn, at, reason=reason, strata=strata)
 
     def tell(self, kind: Callable[..., Event], at: Model, /, **more: Any) -> bool:
         """Make an event of this kind and tell it; whether somebody wants to stop."""

@@ -24,7 +24,7 @@ class Tree:
     mask: npt.NDArray[np.uint64]  # (k, 4)
     child: npt.NDArray[np.int32]  # (k, 2) right, left
     value: npt.NDArray[np.float32]  # (k + 1,) learning rate included
-    gain: npt.NDArray[np.float64]  # (k,) share of the weight that a split's edge removes, see docs
+    gain: npt.NDArray[np.float64]  # (k,) loss that a split removes from all data, see docs
 
     @property
     def n_leaves(self) -> int:
