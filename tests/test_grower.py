@@ -10,6 +10,7 @@ from sparrowboost.grower import AdaptiveGrower, PaperGrower
 from sparrowboost.kernels.scores import apply_trees
 from sparrowboost.kernels.splits import SUBSET_NOISE
 from sparrowboost.losses import LEAF_L2, MAX_STEP, get_loss
+from sparrowboost.monotone import Monotone
 from sparrowboost.params import Params
 from sparrowboost.scanner import Scanner
 from sparrowboost.stopping import CATEGORY_L2, Adaptive, Paper, SplitFinder
@@ -36,8 +37,8 @@ def scan():
         yield make
 
 
-def adaptive(scanner, params, *, noise=0.0, exact=True):
-    finder = SplitFinder(scanner.slots, sigma=params.sigma, l2=params.l2)
+def adaptive(scanner, params, *, noise=0.0, exact=True, monotone=None):
+    finder = SplitFinder(scanner.slots, sigma=params.sigma, l2=params.l2, monotone=monotone)
     return AdaptiveGrower(
         scanner,
         finder,
@@ -63,9 +64,8 @@ def leaves_of(tree, bins):
 # -- best-first growth against a naive twin -------------------------------------------------------
 
 
-def naive_candidates(column, n_bins, category, w, y, noise, l2, category_l2):
+def naive_candidates(column, n_bins, category, w, y, noise, l2, category_l2, sign, bounds):
     """Every split of a leaf by one feature: which rows go left, gain, the lighter side's weight."""
-    total, weight = (w * y).sum(), w.sum()
     if category:
         l2 = category_l2
         used = [b for b in range(n_bins) if w[column == b].sum() > 0]
@@ -82,26 +82,57 @@ def naive_candidates(column, n_bins, category, w, y, noise, l2, category_l2):
         sides += [(set(range(b + 1)) | {last}, 0.0) for b in range(last - 1)]
     for bins, penalty in sides:
         left = np.isin(column, list(bins))
-        wl = w[left].sum()
-        if left.any() and not left.all():
-            edge = (w * y)[left].sum()
-            gain = edge**2 / (wl + l2) + (total - edge) ** 2 / (weight - wl + l2)
-            yield left, gain - total**2 / (weight + l2) - penalty, min(wl, weight - wl)
+        if left.all() or not left.any():
+            continue
+        values, removed = [], []
+        for rows in (left, ~left, left | ~left):
+            edge, weight = (w * y)[rows].sum(), w[rows].sum() + l2
+            values.append(np.clip(edge / weight, *bounds))
+            removed.append(2 * edge * values[-1] - weight * values[-1] ** 2)
+        if n_bins - 2 in bins or sign * (values[1] - values[0]) >= 0:
+            gain = removed[0] + removed[1] - removed[2] - penalty
+            yield left, gain, min(w[left].sum(), w[~left].sum()), n_bins - 2 in bins
 
 
-def naive_tree(sample, n_bins, category, params):
+def naive_value(sample, params, rows):
+    """The best value of a leaf."""
+    w, y = sample.w[rows].astype(float), sample.label[rows]
+    plus, minus = w[y == 1].sum(), w[y == 0].sum()
+    if params.loss == "logistic":
+        curve = (w * (1 - w / sample.u[rows])).sum()
+        step = (plus - minus) / (2 * curve + LEAF_L2 * sample.unit)
+    else:
+        step = 0.5 * np.log((plus + sample.unit / 2) / (minus + sample.unit / 2))
+    return np.clip(step, -MAX_STEP, MAX_STEP)
+
+
+def naive_sides(bounds, sign, own, left, right):
+    """Bounds of the left and of the right side of a split, by their values and that of both."""
+    own, left, right = np.clip([own, left, right], *bounds)
+    if sign == 0:
+        return bounds, bounds
+    if sign < 0:
+        right_side, left_side = naive_sides(bounds, 1, own, right, left)
+        return left_side, right_side
+    middle = (left + right) / 2 if left <= right else own
+    return (bounds[0], middle), (middle, bounds[1])
+
+
+def naive_tree(sample, n_bins, category, params, signs=(0, 0, 0, 0)):
     """Best-first growth by trying everything; (leaf of each row, leaf values, gains)."""
     bins, w = sample.bins, sample.w.astype(float)
     y = np.where(sample.label, 1.0, -1.0)
     leaf_of, gains, n_leaves = np.zeros(sample.n, int), [], 1
     l2 = params.l2 * sample.unit, (params.l2 + CATEGORY_L2) * sample.unit
+    # Of each leaf: bounds by the values that gains are about, and by its final value.
+    bounds, final = [(-np.inf, np.inf)], [(-np.inf, np.inf)]
     while n_leaves < params.max_leaves:
         best = 0.0, None
         for leaf in range(n_leaves):
             rows = np.flatnonzero(leaf_of == leaf)
             noise = (w[rows] ** 2).sum() / w[rows].sum()
             for j, n in enumerate(n_bins):
-                for left, gain, least in naive_candidates(
+                for left, gain, least, no_cut in naive_candidates(
                     bins[rows, j],
                     n,
                     j in category,
@@ -109,31 +140,36 @@ def naive_tree(sample, n_bins, category, params):
                     y[rows],
                     noise,
                     *l2,
+                    signs[j],
+                    bounds[leaf],
                 ):
                     if gain > best[0] and least >= params.min_child_weight * sample.unit:
-                        best = gain, rows[~left]
-        gain, right = best
-        if right is None:
+                        sides = rows, rows[left], rows[~left]
+                        best = gain, (leaf, 0 if no_cut else signs[j], sides)
+        gain, chosen = best
+        if chosen is None:
             break
-        leaf_of[right] = n_leaves
+        leaf, sign, sides = chosen
+        values = [(w * y)[rows].sum() / (w[rows].sum() + l2[0]) for rows in sides]
+        bounds[leaf], other = naive_sides(bounds[leaf], sign, *values)
+        bounds.append(other)
+        values = [naive_value(sample, params, rows) for rows in sides]
+        final[leaf], other = naive_sides(final[leaf], sign, *values)
+        final.append(other)
+        leaf_of[sides[2]] = n_leaves
         gains.append(gain)
         n_leaves += 1
-    value = []
-    for leaf in range(n_leaves):
-        mine = leaf_of == leaf
-        plus, minus = w[mine & (y > 0)].sum(), w[mine & (y < 0)].sum()
-        if params.loss == "logistic":
-            curve = (w[mine] * (1 - w[mine] / sample.u[mine])).sum()
-            step = (plus - minus) / (2 * curve + LEAF_L2 * sample.unit)
-        else:
-            step = 0.5 * np.log((plus + sample.unit / 2) / (minus + sample.unit / 2))
-        value.append(params.learning_rate * np.clip(step, -MAX_STEP, MAX_STEP))
+    value = [
+        params.learning_rate * np.clip(naive_value(sample, params, leaf_of == leaf), *final[leaf])
+        for leaf in range(n_leaves)
+    ]
     return leaf_of, value, gains
 
 
+@pytest.mark.parametrize("signs", [(0, 0, 0, 0), (1, 0, 0, -1), (-1, 1, 0, 1)])
 @pytest.mark.parametrize("loss", ["logistic", "exponential"])
 @pytest.mark.parametrize("seed", range(4))
-def test_exact_growth_is_best_first_growth_by_trying_everything(scan, loss, seed):
+def test_exact_growth_is_best_first_growth_by_trying_everything(scan, loss, seed, signs):
     # Uneven importances, so that no two splits gain the same. The last bin is of missing values.
     rng = np.random.default_rng(seed)
     n, n_bins, category = 400, [9, 6, 12, 5], {2}
@@ -144,10 +180,11 @@ def test_exact_growth_is_best_first_growth_by_trying_everything(scan, loss, seed
         bins, label, u=rng.lognormal(0, 0.5, n), score=rng.normal(0, 0.3), loss=loss, whole=True
     )
     params = Params(loss=loss, max_leaves=10, min_child_weight=8.0, learning_rate=0.3)
-    leaf_of, value, gains = naive_tree(sample, n_bins, category, params)
+    leaf_of, value, gains = naive_tree(sample, n_bins, category, params, signs)
     score = sample.score.copy()
     scanner = scan(sample, n_bins, params.max_leaves, category)
-    tree = adaptive(scanner, params).grow(Grown()).tree
+    monotone = Monotone(np.array(signs, np.int8), np.array(n_bins)) if any(signs) else None
+    tree = adaptive(scanner, params, monotone=monotone).grow(Grown()).tree
     assert len(gains) >= 5
     np.testing.assert_array_equal(leaves_of(tree, bins), leaf_of)
     np.testing.assert_allclose(tree.gain, gains, rtol=1e-9)

@@ -76,17 +76,21 @@ def cases(draw, kinds=(0, 1), max_bins=12, **options):
     return Case(draw(st.integers(0, 10**6)), n_bins, category, n_rows, **options)
 
 
-def split(run, case, l2=0.5, category_l2=1.5, min_weight=1 / 128, noise=0.0):
+def split(
+    run, case, l2=0.5, category_l2=1.5, min_weight=1 / 128, noise=0.0, monotone=None,
+    bounds=(-np.inf, np.inf),
+):  # fmt: skip
+    sign = np.zeros(len(case.n_bins), np.int8) if monotone is None else np.array(monotone, np.int8)
     work, found = np.full((2, 256), np.nan), np.full(5, np.nan)
     mask = np.full(4, 0x1234567812345678, np.uint64)
     run(
         case.hist, case.offset, case.n_bins, case.category, l2, category_l2, min_weight, noise,
-        work, found, mask,
+        sign, *bounds, work, found, mask,
     )  # fmt: skip
     return found, mask
 
 
-def gain_of(case, j, left, l2, min_weight):
+def free_gain_of(case, j, left, l2, min_weight):
     """The gain of a set of bins against the others, by the formula; -inf if a side is too light."""
     l0, l1 = case.weights(j, left)
     t0, t1 = case.weights(j, case.slots(j))
@@ -97,8 +101,33 @@ def gain_of(case, j, left, l2, min_weight):
     return sides - (t1 - t0) ** 2 / (t0 + t1 + l2)
 
 
-def best_gain(case, l2, category_l2, min_weight, noise):
+def bounded_gain_of(case, j, left, l2, min_weight, sign, bounds):
+    """The same with the best values in bounds; -inf if a cut puts them in the wrong order."""
+    l0, l1 = case.weights(j, left)
+    t0, t1 = case.weights(j, case.slots(j))
+    r0, r1 = t0 - l0, t1 - l1
+    if l0 + l1 < min_weight or r0 + r1 < min_weight:
+        return -np.inf
+    edges = np.array([l1 - l0, r1 - r0, t1 - t0])
+    weights = np.array([l0 + l1, r0 + r1, t0 + t1]) + l2
+    value = np.clip(edges / weights, *bounds)
+    parts_values = set(range(int(case.n_bins[j]) - 1)) - set(left) != set()
+    if parts_values and sign * (value[1] - value[0]) < 0:
+        return -np.inf
+    if value[0] == value[1]:  # both at the same bound: nothing is gained, but for rounding
+        return -np.inf
+    # -d/dv of the loss is 2 (edge - weight v), and at v = 0 nothing is removed.
+    return float((2 * edges * value - weights * value**2) @ [1, 1, -1])
+
+
+def best_gain(case, l2, category_l2, min_weight, noise, monotone=None, bounds=None):
     """The best gain over all candidates, one after the other."""
+
+    def gain_of(case, j, left, l2, min_weight):
+        if bounds is None:
+            return free_gain_of(case, j, left, l2, min_weight)
+        return bounded_gain_of(case, j, left, l2, min_weight, monotone[j], bounds)
+
     gains = [0.0]
     for j in range(len(case.n_bins)):
         if not case.category[j]:
@@ -150,6 +179,42 @@ def test_the_best_gain_is_that_of_trying_everything(case, how):
         np.testing.assert_allclose(found[0], best, rtol=1e-9, atol=1e-9)
 
 
+signs = st.lists(st.sampled_from([-1, 0, 1]), min_size=4, max_size=4)  # the first of them, of d
+bounds = st.tuples(
+    st.sampled_from([-np.inf, -0.6, -0.1, 0.0]), st.sampled_from([0.0, 0.05, 0.5, np.inf])
+)
+
+
+@given(cases(max_bins=6), options, signs, bounds)
+def test_the_best_gain_under_constraints_is_that_of_trying_what_is_allowed(
+    case, how, monotone, bounds
+):
+    monotone = np.where(case.category, 0, monotone[: len(case.n_bins)])
+    best = best_gain(case, **how, monotone=monotone, bounds=bounds)
+    if not distinct_leans(case, how["category_l2"]):
+        return
+    for run in (best_split, best_split.py_func):
+        found, mask = split(run, case, **how, monotone=monotone, bounds=bounds)
+        np.testing.assert_allclose(found[0], best, rtol=1e-9, atol=1e-9)
+        if found[0] == 0:
+            assert found.tolist() == [0] * 5 and mask.tolist() == [0] * 4
+            continue
+        j = int(found[1])
+        left = [b for b in case.slots(j) if in_mask(mask, b)]
+        assert case.weights(j, left) == (found[2], found[3])
+        l2 = how["category_l2"] if case.category[j] else how["l2"]
+        gain = bounded_gain_of(case, j, left, l2, how["min_weight"], monotone[j], bounds)
+        penalty = how["noise"] * SUBSET_PENALTY * max(found[4] - 2, 0)
+        np.testing.assert_allclose(found[0], gain - penalty, rtol=1e-9, atol=1e-9)
+
+
+@given(cases(), options)
+def test_constraints_that_bind_nothing_change_nothing(case, how):
+    free = split(best_split, case, **how)
+    wide = split(best_split, case, **how, bounds=(-1e6, 1e6))
+    np.testing.assert_allclose(free[0][0], wide[0][0], rtol=1e-9, atol=1e-9)
+
+
 @given(cases(), options)
 def test_the_mask_gives_the_weights_and_the_gain_that_were_found(case, how):
     for run in (best_split, best_split.py_func):
@@ -167,7 +232,7 @@ def test_the_mask_gives_the_weights_and_the_gain_that_were_found(case, how):
             penalty = how["noise"] * SUBSET_PENALTY * max(found[4] - 2, 0)
         elif case.category[j]:  # one category stands against the rest
             assert len(set(left) & set(case.used(j))) == 1
-        gain = gain_of(case, j, left, l2, how["min_weight"]) - penalty
+        gain = free_gain_of(case, j, left, l2, how["min_weight"]) - penalty
         np.testing.assert_allclose(found[0], gain, rtol=1e-9, atol=1e-9)
 
 
@@ -230,7 +295,7 @@ def test_without_penalties_a_subset_of_categories_is_the_best_of_all_subsets(see
     found, _ = split(best_split, case, category_l2=0.0)
     used = case.used(0)
     gains = [
-        gain_of(case, 0, left, 0.0, 1 / 128)
+        free_gain_of(case, 0, left, 0.0, 1 / 128)
         for size in range(1, len(used))
         for left in combinations(used, size)
     ]
@@ -325,9 +390,44 @@ def test_of_two_equal_features_the_first_is_taken():
     for run in (best_split, best_split.py_func):
         found, _ = split(run, case)
         assert found[1] == 0
-    found, mask, scale = np.empty(3), np.empty(4, np.uint64), np.ones(2)
-    best_edge(case.hist, case.offset, case.n_bins, case.category, scale, found, mask)
-    assert found[1] == 0
+    assert edge(best_edge, case)[0][1] == 0
+
+
+def test_a_cut_in_the_wrong_order_gives_way_to_the_next_best():
+    # Falls from bin 0 to 1, and rises a little from 1 to 2 and 3: up to 1 | 2 is what may be cut.
+    rising = by_hand([1, 9, 8, 5, 0], [9, 1, 4, 7, 0])
+    for run in (best_split, best_split.py_func):
+        assert left_of(split(run, rising, l2=0.0)[1], 4) == [0]
+        assert left_of(split(run, rising, l2=0.0, monotone=[-1])[1], 4) == [0]
+        found, mask = split(run, rising, l2=0.0, monotone=[1])
+        assert left_of(mask, 4) == [0, 1, 2]
+        assert found[0] == pytest.approx(free_gain_of(rising, 0, [0, 1, 2], 0.0, 0.1))
+    # The same for rules of +1 and -1.
+    for run in (best_edge, best_edge.py_func):
+        found, mask = edge(run, rising, monotone=[-1])
+        assert found[2] == 1 and left_of(mask, 4) == [0]
+        found, mask = edge(run, rising, monotone=[1])
+        assert found[2] == -1 and left_of(mask, 4) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_missing_values_alone_on_a_side_are_in_any_order(sign):
+    for missing in ((20, 0), (0, 20)):
+        case = by_hand([5, 5, 5, missing[0]], [5, 5, 5, missing[1]])
+        for run in (best_split, best_split.py_func):
+            found, mask = split(run, case, monotone=[sign])
+            assert found[0] > 0 and not in_mask(mask, 3)
+        for run in (best_edge, best_edge.py_func):
+            found, mask = edge(run, case, monotone=[sign])
+            assert found[0] == 20 and not in_mask(mask, 3)
+
+
+def edge(run, case, scale=(1.0, 1.0), monotone=None):
+    sign = np.zeros(len(case.n_bins), np.int8) if monotone is None else np.array(monotone, np.int8)
+    found, mask = np.full(3, np.nan), np.full(4, 99, np.uint64)
+    features = case.hist, case.offset, case.n_bins, case.category
+    run(*features, sign, np.array(scale), found, mask)
+    return found, mask
 
 
 def edge_of(case, j, left, scale):
@@ -336,8 +436,10 @@ def edge_of(case, j, left, scale):
     return 2 * (l1 * scale[1] - l0 * scale[0]) - (t1 * scale[1] - t0 * scale[0])
 
 
-@given(cases(), st.sampled_from([(1.0, 1.0), (0.25, 4.0), (2.0, 0.5)]))
-def test_the_best_edge_is_that_of_trying_everything(case, scale):
+@given(cases(), st.sampled_from([(1.0, 1.0), (0.25, 4.0), (2.0, 0.5)]), st.none() | signs)
+def test_the_best_edge_is_that_of_trying_everything(case, scale, monotone):
+    if monotone is not None:
+        monotone = np.where(case.category, 0, monotone[: len(case.n_bins)])
     best = 0.0
     for j in range(len(case.n_bins)):
         last = int(case.n_bins[j]) - 1
@@ -347,13 +449,13 @@ def test_the_best_edge_is_that_of_trying_everything(case, scale):
         for left in single if case.category[j] else cuts:
             has = [weight[int(case.offset[j]) + b] > 0 for b in case.slots(j)]
             sides = {b in left for b, some in zip(case.slots(j), has, strict=True) if some}
-            if len(sides) == 2:  # both have weight
-                best = max(best, abs(edge_of(case, j, left, scale)))
+            signed = edge_of(case, j, left, scale)
+            # +1 on the left, which holds some but not all values, is against a sign of +1.
+            wrong = monotone is not None and last - 1 not in left and signed * monotone[j] > 0
+            if len(sides) == 2 and not wrong:  # both have weight
+                best = max(best, abs(signed))
     for run in (best_edge, best_edge.py_func):
-        found, mask = np.full(3, np.nan), np.full(4, 99, np.uint64)
-        run(
-            case.hist, case.offset, case.n_bins, case.category, np.array(scale), found, mask
-        )  # fmt: skip
+        found, mask = edge(run, case, scale, monotone)
         assert found[0] == best  # every number here is a multiple of 1/256: exact
         if best == 0:
             assert found.tolist() == [0] * 3 and mask.tolist() == [0] * 4
@@ -376,13 +478,12 @@ def test_the_best_edge_of_missing_values_and_of_256_bins():
         ([5, 5, 5, 5, 0], [5, 5, 5, 5, 20], [0, 1, 2, 3], -1),
     ):
         case = by_hand(negative, positive)
-        found, mask = np.empty(3), np.empty(4, np.uint64)
-        best_edge(case.hist, case.offset, case.n_bins, case.category, np.ones(2), found, mask)
+        found, mask = edge(best_edge, case)
         # The last is cut anywhere as well: only missing values have an edge.
         assert in_mask(mask, 4) == (4 in left)
         assert found[2] == sign
         assert edge_of(case, 0, left_of(mask, 5), (1, 1)) == sign * found[0]
     right = np.arange(256) > 191
     case = by_hand(np.where(right, 1, 9), np.where(right, 9, 1))
-    best_edge(case.hist, case.offset, case.n_bins, case.category, np.ones(2), found, mask)
+    found, mask = edge(best_edge, case)
     assert left_of(mask, 256) == list(range(192)) and found[2] == -1

@@ -22,6 +22,20 @@ WRONG = {
     "rho": (-0.1, 1, 2, np.nan, None),
     "sigma": (0, 1, -1, np.nan, None),
     "gamma_0": (0, 0.5, 1, np.nan, None),
+    "monotone_constraints": (
+        1,
+        "x",
+        {1},
+        {"x": 2},
+        {"x": None},
+        [0, -2],
+        [0.0],
+        [1, True],
+        ["1"],
+        [[1]],
+        np.array([[1]]),
+        np.array([3]),
+    ),
     "early_stopping_rounds": (0, -1, 1.5, "10", True),
     "eval_metric": ("accuracy", "", None, ["auc"]),
 }
@@ -49,6 +63,9 @@ def test_a_wrong_value_is_refused_and_its_parameter_named(name, value):
         {"max_depth": None, "early_stopping_rounds": None, "sample_size": "auto"},
         {"max_depth": 1, "early_stopping_rounds": 1, "sample_size": 1, "learning_rate": 3},
         {"loss": "exponential", "stopping": "paper", "gamma_0": 0.49},
+        {"monotone_constraints": None},
+        {"monotone_constraints": {"a": 1, "b": -1, "c": 0}},
+        {"monotone_constraints": [np.int8(1), 0, -1]},
     ],
 )
 def test_a_right_value_is_taken_as_it_is(right):

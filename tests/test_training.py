@@ -458,6 +458,7 @@ for weight in (None, rng.random(8_000)):
             model = sparrowboost.train(dataset, loss=loss, stopping=stopping, theta=0.9,
                                        sample_size=sample_size, n_estimators=15, max_leaves=4,
                                        valid=(X, y), verbose=0)
+sparrowboost.train(dataset, monotone_constraints=[1, 0], n_estimators=5, verbose=0)
 model.predict_proba(X)
 found.append(compiled())
 print(json.dumps(found))

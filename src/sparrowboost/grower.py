@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from typing import Protocol
 
@@ -10,11 +11,12 @@ import numpy as np
 
 from sparrowboost.losses import Loss
 from sparrowboost.model import Model
+from sparrowboost.monotone import FREE, Bounds, Floats
 from sparrowboost.params import Params
 from sparrowboost.sample import BLOCK_ROWS
 from sparrowboost.scanner import Scanner
 from sparrowboost.stopping import SHRINK, Adaptive, Edge, Paper, Split, SplitFinder
-from sparrowboost.tree import Tree
+from sparrowboost.tree import Tree, TreeBuilder
 
 gain_of = attrgetter("gain")
 
@@ -28,6 +30,7 @@ class Leaf:
 
     number: int
     depth: int
+    bounds: Bounds = FREE  # of the values of splits
     split: Split | None = None
     gain: float = 0.0  # of that split
 
@@ -121,18 +124,26 @@ class AdaptiveGrower:
             gain = split.gain * scanner.sample_per_run
             right = scanner.split(leaf.number, split.feature, split.mask, gain)
             leaf.depth += 1
+            leaf.bounds, bounds = self._finder.part(split, scanner.sample.unit, leaf.bounds)
             self._look(leaf)
-            leaves.append(self._look(Leaf(right, leaf.depth)))
+            leaves.append(self._look(Leaf(right, leaf.depth, bounds)))
         # Half of what this tree took: if that is enough the next one may do with less again.
         self._start = max(self._least, -(-scanner.n_run // 2))
         if scanner.full and proved < tree.n_leaves - 1:
             self._start = scanner.n_run
         if root is None:
             return None
-        value = self._loss.leaf_values(scanner.leaf_sums(), scanner.sample.unit)
-        finished = tree.finish((self._rate * value).astype(np.float32))
+        finished = tree.finish((self._rate * self._values(tree)).astype(np.float32))
         scanner.finish(finished)
         return Grown(finished, root.gamma, root.gamma_certified, proved, scanner.n_rows)
+
+    def _values(self, tree: TreeBuilder) -> Floats:
+        """(leaves,) best values that the constraints allow."""
+        best = partial(self._loss.leaf_values, unit=self._scanner.sample.unit)
+        sums, monotone = self._scanner.leaf_sums(), self._finder.monotone
+        if monotone is None:
+            return best(sums)
+        return np.clip(best(sums), *monotone.bounds(tree, sums, best).T)
 
     def _look(self, leaf: Leaf) -> Leaf:
         """Find the leaf's best split in its evidence as it is now."""
@@ -147,6 +158,7 @@ class AdaptiveGrower:
             self._min_weight,
             self._heaviest,
             scanner.bundles,
+            leaf.bounds,
         )
         leaf.see(split)
         return leaf
@@ -159,6 +171,9 @@ class PaperGrower:
     whose advantage is certain to exceed the target gamma. If a whole pass shows none, the target
     becomes a little less than the best advantage seen, and the pass is repeated. Later trees start
     from the largest advantage that the tree before found.
+
+    A rule is applied as it was proved or not at all: where its step would take a leaf's value out
+    of the bounds that monotone constraints set, the leaf is not looked at.
     """
 
     def __init__(
@@ -174,12 +189,12 @@ class PaperGrower:
     def grow(self, model: Model) -> Grown | None:
         scanner = self._scanner
         tree = scanner.start(model.forest, model.n_trees)
-        depth, value = [0], [0.0]
+        depth, value, bounds = [0], [0.0], [FREE]
         fired: list[tuple[Edge, float]] = []
         run_rows = 0
         gamma = self._gamma
         while tree.n_leaves < self._max_leaves:
-            found = self._scan(gamma, depth, value)
+            found = self._scan(gamma, depth, value, bounds)
             run_rows += scanner.n_rows
             if found is None:
                 break
@@ -189,9 +204,12 @@ class PaperGrower:
             scanner.split(leaf, rule.feature, rule.mask, gain)
             depth[leaf] += 1
             depth.append(depth[leaf])
-            step = rule.sign * self._rate * self._rule.rule_weight(gamma)
-            value.append(value[leaf] - step)
-            value[leaf] += step
+            step = rule.sign * self._step(gamma)
+            own, left, right = value[leaf], value[leaf] + step, value[leaf] - step
+            bounds[leaf], other = self._rule.part(rule, bounds[leaf], own, left, right)
+            bounds.append(other)
+            value[leaf] = left
+            value.append(right)
         if not fired:
             return None
         self._gamma = max(rule.gamma for rule, _ in fired)
@@ -200,15 +218,30 @@ class PaperGrower:
         rule, gamma = fired[0]
         return Grown(finished, rule.gamma, gamma, len(fired), run_rows)
 
+    def _step(self, gamma: float) -> float:
+        """How far a rule moves the values of a leaf's two sides."""
+        return self._rate * self._rule.rule_weight(gamma)
+
+    def _fits(self, value: float, bounds: Bounds, gamma: float) -> bool:
+        """Whether a rule at this target would leave both sides of a leaf within its bounds."""
+        if bounds == FREE:
+            return True
+        step, (lower, upper) = self._step(gamma), bounds
+        return lower <= value - step and value + step <= upper
+
     def _scan(
-        self, gamma: float, depth: list[int], value: list[float]
+        self, gamma: float, depth: list[int], value: list[float], bounds: list[Bounds]
     ) -> tuple[int, Edge, float] | None:
         """Scan until a rule fires; the leaf, the rule, and the target that it is above."""
         scanner = self._scanner
-        open_leaves = [leaf for leaf, d in enumerate(depth) if d < self._max_depth]
-        if not open_leaves:
-            return None
         while True:
+            open_leaves = [
+                leaf
+                for leaf, d in enumerate(depth)
+                if d < self._max_depth and self._fits(value[leaf], bounds[leaf], gamma)
+            ]
+            if not open_leaves:
+                return None
             scanner.restart()
             rules: dict[int, Edge] = {}
             while not scanner.full:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import reprlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
+
+import numpy as np
 
 from sparrowboost.errors import DataError
 from sparrowboost.losses import LOSSES
@@ -51,6 +55,11 @@ class Params:
         Chance that any false rule ever fires.
     gamma_0 : float
         paper: the first target of the advantage over a coin.
+    monotone_constraints : mapping, sequence or None
+        Features whose effect has a sign: {name: 1 | -1 | 0}, or one such number for each feature.
+        1: the score never falls when the feature grows and all else stays; -1: it never rises.
+        Categories and missing values have no order: the first cannot be constrained, the second
+        may have any score.
     early_stopping_rounds : int or None
         End when the validation score has not improved for so many trees; the best model is kept.
     eval_metric : {"log_loss", "auc", "exponential_loss"}
@@ -70,6 +79,7 @@ class Params:
     rho: float = RHO
     sigma: float = SIGMA
     gamma_0: float = 0.25
+    monotone_constraints: Mapping[str, int] | Sequence[int] | None = None
     early_stopping_rounds: int | None = None
     eval_metric: Literal["log_loss", "auc", "exponential_loss"] = "log_loss"
 
@@ -86,6 +96,7 @@ class Params:
         self._number("rho", 0, 1, low_too=True)
         self._number("sigma", 0, 1)
         self._number("gamma_0", 0, 0.5)
+        self._signs("monotone_constraints")
         self._one_of("loss", tuple(LOSSES))
         self._one_of("stopping", STOPPING)
         self._one_of("eval_metric", METRICS)
@@ -113,6 +124,24 @@ class Params:
             least = "from" if low_too else "above"
             most = f" and below {high:g}" if high < math.inf else ""
             raise DataError(f"{name}={value!r}: give a number {least} {low:g}{most}.")
+
+    def _signs(self, name: str) -> None:
+        value = getattr(self, name)
+        if value is None:
+            return
+        listed = isinstance(value, Mapping | Sequence) and not isinstance(value, str | bytes)
+        if not listed and not (isinstance(value, np.ndarray) and value.ndim == 1):
+            raise DataError(
+                f"{name}={reprlib.repr(value)}: give a mapping of features to 1, -1 or 0, or a "
+                "sequence of these, one for each feature."
+            )
+        pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
+        for where, sign in pairs:
+            whole = isinstance(sign, int | np.integer) and not isinstance(sign, bool)
+            if not whole or sign not in (-1, 0, 1):
+                raise DataError(
+                    f"{name}={reprlib.repr(value)}: {where!r} has {sign!r}; give 1, -1 or 0."
+                )
 
     def _one_of(self, name: str, choices: tuple[str, ...]) -> None:
         value = getattr(self, name)

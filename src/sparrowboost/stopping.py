@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from sparrowboost.bundles import Bundles
 from sparrowboost.evidence import Evidence, Slots
 from sparrowboost.kernels.splits import best_edge, best_split
+from sparrowboost.monotone import FREE, Bounds, Monotone
 from sparrowboost.tree import MASK_WORDS, Mask
 
 SIGMA = 1e-3  # chance that any false rule ever fires (paper, appendix B)
@@ -33,6 +35,11 @@ SHRINK = 0.9  # of the best empirical advantage, the target after a pass in whic
 # not, and prove nothing.
 SOLID_ROWS = 30
 MIN_SHARE = 1e-9  # of a leaf's weight on a side: less is rounding
+
+
+def signs(monotone: Monotone | None, slots: Slots) -> npt.NDArray[np.int8]:
+    """(d,) signs of the features' effects, 0 where they are free."""
+    return np.zeros(slots.n_features, np.int8) if monotone is None else monotone.sign
 
 
 class Split(NamedTuple):
@@ -70,10 +77,19 @@ class SplitFinder:
     sigma : float
     l2 : float
         In rows.
+    monotone : Monotone, optional
     """
 
-    def __init__(self, slots: Slots, *, sigma: float = SIGMA, l2: float = L2) -> None:
-        self._slots, self._l2 = slots, l2
+    def __init__(
+        self,
+        slots: Slots,
+        *,
+        sigma: float = SIGMA,
+        l2: float = L2,
+        monotone: Monotone | None = None,
+    ) -> None:
+        self._slots, self._l2, self.monotone = slots, l2, monotone
+        self._sign = signs(monotone, slots)
         # Each feature gets an equal share of sigma, and its candidates equal shares of that. A
         # number is cut between any two bins, with missing values on either side; of categories
         # any one stands against the rest, or (see `b_of`) any subset.
@@ -94,11 +110,12 @@ class SplitFinder:
         min_weight: float,
         heaviest: float = 0.0,
         bundles: Bundles | None = None,
+        bounds: Bounds = FREE,
     ) -> Split | None:
         """The best split, or None where there is none that leaves weight on both sides.
 
         An ordinary row weighs `unit`, the heaviest in the sample `heaviest`. The evidence may be of
-        bundles.
+        bundles. The values that sides may have are within `bounds`.
         """
         w0, w1 = evidence.weights.tolist()
         v, weight = sum(evidence.v.tolist()), w0 + w1
@@ -115,6 +132,8 @@ class SplitFinder:
             (self._l2 + CATEGORY_L2) * unit,
             max(min_weight * unit, MIN_SHARE * weight),
             v / weight,
+            self._sign,
+            *bounds,
             self._work,
             found,
             mask,
@@ -134,6 +153,15 @@ class SplitFinder:
             solid=min(l0 + l1, weight - l0 - l1) >= SOLID_ROWS * heaviest,
             boundary=math.sqrt(2 * (math.log(math.log(max(n_rows, MIN_ROWS))) + b)),
         )
+
+    def part(self, split: Split, unit: float, bounds: Bounds) -> tuple[Bounds, Bounds]:
+        """Bounds of the left and of the right side of a split of a leaf with these bounds."""
+        if self.monotone is None:
+            return bounds, bounds
+        (l0, l1), (t0, t1), l2 = split.left, split.total, self._l2 * unit
+        own, left = (t1 - t0) / (t0 + t1 + l2), (l1 - l0) / (l0 + l1 + l2)
+        right = (t1 - l1 - (t0 - l0)) / (t0 + t1 - (l0 + l1) + l2)
+        return self.monotone.part(split.feature, split.mask, bounds, own, left, right)
 
 
 @dataclass(frozen=True)
@@ -178,6 +206,7 @@ class Paper:
     slots: Slots
     sigma: float = SIGMA
     c: float = C
+    monotone: Monotone | None = None
 
     @property
     def b(self) -> float:
@@ -196,12 +225,21 @@ class Paper:
         found, mask = np.empty(3), np.empty(MASK_WORDS, np.uint64)
         slots = self.slots
         hist = evidence.hist if bundles is None else bundles.unpack(evidence.hist)
-        best_edge(hist, slots.offset, slots.n_bins, slots.category, scale, found, mask)
+        monotone = signs(self.monotone, slots)
+        best_edge(hist, slots.offset, slots.n_bins, slots.category, monotone, scale, found, mask)
         edge, feature, sign = found.tolist()
         if edge <= 0 or weight <= 0:
             return None
         v = float((evidence.v * scale**2).sum())
         return Edge(int(feature), mask, sign, edge, weight, v, n_rows)
+
+    def part(
+        self, rule: Edge, bounds: Bounds, own: float, left: float, right: float
+    ) -> tuple[Bounds, Bounds]:
+        """Bounds of a rule's sides: of values `left` and `right`, where it was `own` before."""
+        if self.monotone is None:
+            return bounds, bounds
+        return self.monotone.part(rule.feature, rule.mask, bounds, own, left, right)
 
     def excess(self, rule: Edge, gamma: float) -> float:
         """M less what it must exceed: the rule fires above 0."""

@@ -19,6 +19,7 @@ from sparrowboost.grower import AdaptiveGrower, Grower, PaperGrower
 from sparrowboost.losses import base_score, get_loss
 from sparrowboost.memory import format_size, release, resolve_limit, rss
 from sparrowboost.model import Model
+from sparrowboost.monotone import Monotone
 from sparrowboost.params import Params
 from sparrowboost.progress import Task, compiling, log, make_progress
 from sparrowboost.sample import ROW_BYTES
@@ -76,7 +77,7 @@ def train(
         0 is silent; 1 shows a progress bar on a terminal, else log lines.
     **params
         See `sparrowboost.params.Params`: n_estimators, learning_rate, max_leaves, max_depth, loss,
-        stopping, sample_size, theta, early_stopping_rounds, ...
+        stopping, sample_size, theta, monotone_constraints, early_stopping_rounds, ...
 
     Returns
     -------
@@ -97,6 +98,7 @@ def train(
         raise DataError("early_stopping_rounds needs validation data; pass valid=...")
     n_jobs, seed = check_jobs(n_jobs), check_seed(random_state)
     limit = resolve_limit(memory_limit)
+    monotone = Monotone.of(p.monotone_constraints, dataset.binning)
     loss, slots = get_loss(p.loss), Slots.of(dataset.binning)
     base = base_score(*importance(dataset))
     model = Model(dataset.binning, dataset.classes, p.loss, base)
@@ -116,9 +118,9 @@ def train(
         supply = Supply(stack.enter_context(closing(sampler)), sizes, p.theta)
         grower: Grower
         if p.stopping == "paper":
-            grower = PaperGrower(scanner, Paper(slots, p.sigma), p)
+            grower = PaperGrower(scanner, Paper(slots, p.sigma, monotone=monotone), p)
         else:
-            finder = SplitFinder(slots, sigma=p.sigma, l2=p.l2)
+            finder = SplitFinder(slots, sigma=p.sigma, l2=p.l2, monotone=monotone)
             noise = WHOLE_NOISE if sizes.whole else NOISE
             grower = AdaptiveGrower(
                 scanner, finder, Adaptive(p.rho), loss, p, noise=noise, exact=sizes.whole
@@ -288,15 +290,15 @@ def warm_up() -> None:
     evidence.add_rows(bins, label, w, order, begin, count, blocks, 2, 0, offset, hist, v)
     evidence.add_curved_rows(bins, label, w, u, order, begin, count, blocks, 2, 0, offset, hist, v)
     evidence.add_leaf_sums(label, w, u, order, begin, count, blocks, 2, 1, np.zeros((1, 3)))
-    splits.best_split(
-        hist, offset, n_bins, category, 1.0, 1.0, 1e-9, 0.5, np.empty((2, 256)), np.empty(5), mask
-    )
+    features, sign = (hist, offset, n_bins, category), np.zeros(1, np.int8)
+    work, found = np.empty((2, 256)), np.empty(5)
+    splits.best_split(*features, 1.0, 1.0, 1e-9, 0.5, sign, -1.0, 1.0, work, found, mask)
     spare = np.empty(2, np.uint16)
     partition.split_rows(bins, order, begin, count, blocks, 2, 0, 1, np.int32(0), mask, spare)
     scores.add_values(w, order, begin, count, blocks, 2, 1, score)
     one = np.zeros(1, np.int64)
     scores.apply_trees(bins, np.zeros((1, 8), np.uint64), w, one, one, 0, 1, score)
-    splits.best_edge(hist, offset, n_bins, category, np.ones(2), np.empty(3), mask)
+    splits.best_edge(*features, sign, np.ones(2), np.empty(3), mask)
     scores.weigh_logistic(label, u, score, w, v)
     scores.weigh_exponential(label, u, score, np.float32(1), w, v)
     draws.pick_rows(w, 1.0, 1.0, 0.5, 0, np.empty(2, np.int64), u, 2)

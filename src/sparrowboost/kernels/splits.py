@@ -14,8 +14,27 @@ MIN_SHARE = 1e-9  # of a leaf's weight: less on a side is rounding
 
 
 @kernel
+def _worth(edge, weight, value):
+    """What a value removes of the loss of rows of this edge and weight, l2 included."""
+    return value * (2 * edge - weight * value)
+
+
+@kernel
 def best_split(
-    hist, offset, n_bins, category, l2, category_l2, min_weight, noise, work, found, mask
+    hist,
+    offset,
+    n_bins,
+    category,
+    l2,
+    category_l2,
+    min_weight,
+    noise,
+    monotone,
+    lower,
+    upper,
+    work,
+    found,
+    mask,
 ):
     """The split that removes most loss, over all features.
 
@@ -26,6 +45,10 @@ def best_split(
     order and single ones are tried. A subset chosen among k categories fits noise as k - 1 free
     numbers would: what more than one of them would give is taken off its gain.
 
+    L**2 / (W_L + l2) is what the best value of a side, v = L / (W_L + l2), removes. Where values
+    are bounded, the best within bounds removes 2 L v - (W_L + l2) v**2 instead; and a cut between
+    values of a monotone feature whose sides' values are in the wrong order is none.
+
     hist        (2, slots) float64  IN   sum of w by label
     offset      (d,)       uint64   IN   first slot of each feature
     n_bins      (d,)       int64    IN   the last bin of each feature holds missing values
@@ -34,6 +57,9 @@ def best_split(
     category_l2 float               IN   the same for categories
     min_weight  float               IN   least weight of a side, above 0
     noise       float               IN   gain that one free number gives on noise, V / W
+    monotone    (d,)       int8     IN   1: the right side has no lower value, -1: no higher; 0: any
+    lower       float               IN   bounds of both sides' values, infinite where there are none
+    upper       float               IN
     work        (2, 256)   float64  OUT  for work
     found       (5,)       float64  OUT  gain (0: none), feature, W- and W+ on the left, and the
                                          number of categories among which a subset was chosen
@@ -46,6 +72,8 @@ def best_split(
     found[:] = 0.0
     mask[:] = np.uint64(0)
     best = 0.0
+    # Constraints only ever lower a gain, so they are looked at where it is the best so far without.
+    bounded = lower > -np.inf or upper < np.inf
     for j in range(n_bins.shape[0]):
         first = np.int64(offset[j])
         last = n_bins[j] - 1  # the bin of missing values
@@ -63,6 +91,9 @@ def best_split(
         heavier = False
         if category[j]:
             base = total * total / (weight + category_l2)
+            if bounded:
+                a = weight + category_l2
+                base = _worth(total, a, min(max(total / a, lower), upper))
             used = 0
             for b in range(last + 1):
                 w0 = hist[0, first + b]
@@ -88,6 +119,16 @@ def best_split(
                     right = total - left
                     gain = left * left / (wl + category_l2) + right * right / (wr + category_l2)
                     gain -= base + penalty
+                    if gain > best and bounded:
+                        a = wl + category_l2
+                        c = wr + category_l2
+                        v_left = min(max(left / a, lower), upper)
+                        v_right = min(max(right / c, lower), upper)
+                        if v_left == v_right:  # what it gains is rounding
+                            continue
+                        gain = (
+                            _worth(left, a, v_left) + _worth(right, c, v_right) - (base + penalty)
+                        )
                     if gain > best:
                         best = gain
                         cut = k
@@ -97,9 +138,13 @@ def best_split(
                         found[3] = w1
         else:
             base = total * total / (weight + l2)
+            if bounded:
+                a = weight + l2
+                base = _worth(total, a, min(max(total / a, lower), upper))
             miss0 = hist[0, first + last]
             miss1 = hist[1, first + last]
             missing = miss0 + miss1 > MIN_SHARE * weight
+            held = bounded or monotone[j] != 0
             for side in range(2 if missing else 1):  # missing values right, then left
                 w0 = miss0 * side
                 w1 = miss1 * side
@@ -115,6 +160,15 @@ def best_split(
                     a = wl + l2
                     c = wr + l2
                     gain = (left * left * c + right * right * a) / (a * c) - base
+                    if gain > best and held:
+                        v_left = min(max(left / a, lower), upper)
+                        v_right = min(max(right / c, lower), upper)
+                        if v_left == v_right:  # what it gains is rounding
+                            continue
+                        # With all values on one side, only missing ones are parted from them.
+                        if b < last - 1 and (v_right - v_left) * monotone[j] < 0:
+                            continue
+                        gain = _worth(left, a, v_left) + _worth(right, c, v_right) - base
                     if gain > best:
                         best = gain
                         cut = b
@@ -147,12 +201,14 @@ def best_split(
 
 
 @kernel
-def best_edge(hist, offset, n_bins, category, scale, found, mask):
+def best_edge(hist, offset, n_bins, category, monotone, scale, found, mask):
     """The rule of +1 on one side and -1 on the other with the largest edge, |L - R|.
 
-    Both sides have weight: a rule that says the same of all rows is not one.
+    Both sides have weight: a rule that says the same of all rows is not one. A rule that says the
+    opposite of what a monotone feature may do is none.
 
-    hist, offset, n_bins, category: as for `best_split`; of categories, single ones are tried
+    hist, offset, n_bins, category, monotone: as for `best_split`; of categories, single ones are
+    tried
     scale (2,) float64  IN   factor of the weights of each label
     found (3,) float64  OUT  edge, feature, and the sign of the side whose bins are in `mask`
     mask  (4,) uint64   OUT
@@ -192,6 +248,9 @@ def best_edge(hist, offset, n_bins, category, scale, found, mask):
                     w1 += hist[1, first + b] * scale[1]
                     edge = 2 * (w1 - w0) - total
                     if abs(edge) > best and least < w0 + w1 < weight - least:
+                        # With all values on one side, only missing ones are parted from them.
+                        if b < last - 1 and edge * monotone[j] > 0:
+                            continue
                         best = abs(edge)
                         cut = b
                         kind = side
