@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from sparrowboost import datasets as datasets
     from sparrowboost import events as events
     from sparrowboost.build import ingest as ingest
+    from sparrowboost.classifier import SparrowClassifier as SparrowClassifier
+    from sparrowboost.crossval import cv as cv
     from sparrowboost.errors import DataError as DataError
     from sparrowboost.errors import DiskFullError as DiskFullError
     from sparrowboost.errors import MemoryLimitError as MemoryLimitError
@@ -30,8 +32,10 @@ _HOME = {
     "DiskFullError": "errors",
     "MemoryLimitError": "errors",
     "Model": "model",
+    "SparrowClassifier": "classifier",
     "SparrowError": "errors",
     "StoreError": "errors",
+    "cv": "crossval",
     "ingest": "build",
     "train": "training",
 }

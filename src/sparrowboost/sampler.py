@@ -270,8 +270,11 @@ class Sampler:
         some = [data.read_block(i) for i in range(min(data.n_blocks, GUIDE_BLOCKS))]
         y = np.concatenate([block.label for block in some])
         u = np.concatenate([block.weight for block in some if block.weight is not None])
-        self._heaviest = float((w[y] * u).max())
-        return Guide(w[y] * u, np.full(len(y), data.n_rows / len(y)), y)
+        weight = w[y] * u
+        self._heaviest = float(weight.max())
+        mean = np.bincount(y, weight, 2) / np.bincount(y, minlength=2).clip(1)
+        self._heavier = int(mean.argmax())
+        return Guide(weight, np.full(len(y), data.n_rows / len(y)), y)
 
     def _rows_of_block(self, index: int) -> Rows:
         block = self._dataset.read_block(index)
@@ -313,6 +316,8 @@ class Sampler:
 def catch_up(rows: Rows, forest: tuple[npt.NDArray[Any], ...], n_trees: int) -> None:
     """Add to each row's score the trees that it has not seen; never the others again."""
     seen = rows.seen
+    if not len(seen):  # a block whose rows were all of the label that is in the strata
+        return
     # A chunk's rows were put there by one draw, or a few: runs of rows have seen the same trees.
     starts = np.flatnonzero(np.diff(seen, prepend=-1))
     for start, stop in zip(starts, [*starts[1:], len(seen)], strict=True):
