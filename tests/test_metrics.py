@@ -43,3 +43,19 @@ def test_one_label_alone_has_no_ranking():
     score = np.arange(3.0)
     assert np.isnan(auc(np.ones(3, np.uint8), score))
     assert np.isnan(average_precision(np.zeros(3, np.uint8), score))
+
+
+def test_weights_of_rows_count_as_in_scikit_learn(rows):
+    label, score = rows
+    weight = np.random.default_rng(1).integers(0, 4, len(label)).astype(np.float32)
+    weight[np.argmax(score)] = 0  # nothing is known of precision at the highest score
+    p, args = probability(score), (label, score, weight)
+    assert auc(*args) == pytest.approx(roc_auc_score(label, score, sample_weight=weight))
+    assert average_precision(*args) == pytest.approx(
+        average_precision_score(label, score, sample_weight=weight)
+    )
+    assert log_loss(*args) == pytest.approx(sklearn_log_loss(label, p, sample_weight=weight))
+    # A row of weight 3 is as three rows.
+    again = np.repeat(np.arange(len(label)), weight.astype(int))
+    for metric in (auc, average_precision, log_loss, exponential_loss):
+        assert metric(*args) == pytest.approx(metric(label[again], score[again]))

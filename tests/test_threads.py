@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from sparrowboost.threads import ordered_map, prefetch
+from sparrowboost.threads import check_jobs, ordered_map, prefetch
 
 
 def test_prefetched_items_are_the_same_in_order():
@@ -66,3 +66,14 @@ def test_work_under_way_is_bounded():
 def test_an_error_of_the_work_is_raised():
     with pytest.raises(ZeroDivisionError):
         list(ordered_map(lambda i: 1 // (3 - i), range(9), 2, 3))
+
+
+def test_a_worker_of_joblib_uses_the_threads_that_it_was_given(monkeypatch):
+    monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
+    cores = check_jobs(None)
+    assert check_jobs(-1) == cores >= 1
+    assert check_jobs(5) == 5
+    for told, used in (("1", 1), ("100000", cores), ("", cores), ("all", cores), ("0", cores)):
+        monkeypatch.setenv("NUMBA_NUM_THREADS", told)
+        assert check_jobs(None) == check_jobs(-1) == used
+        assert check_jobs(5) == 5

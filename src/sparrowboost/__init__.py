@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from sparrowboost import events as events
     from sparrowboost import plots as plots
     from sparrowboost.build import ingest as ingest
+    from sparrowboost.classifier import SparrowClassifier as SparrowClassifier
+    from sparrowboost.crossval import cv as cv
     from sparrowboost.errors import DataError as DataError
     from sparrowboost.errors import DiskFullError as DiskFullError
     from sparrowboost.errors import MemoryLimitError as MemoryLimitError
@@ -37,8 +39,10 @@ _HOME = {
     "MemoryLimitError": "errors",
     "MissingExtraError": "errors",
     "Model": "model",
+    "SparrowClassifier": "classifier",
     "SparrowError": "errors",
     "StoreError": "errors",
+    "cv": "crossval",
     "feature_importances": "importance",
     "ingest": "build",
     "train": "training",

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, cast
 
@@ -101,6 +101,9 @@ class NumberFeature:
     @cached_property
     def _lookups(self) -> LazyLookups:
         return LazyLookups(self._make_lookup)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return _fields_of(self)
 
     def _make_lookup(self, dtype: str) -> Lookup | Table:
         if np.dtype(dtype).itemsize <= 2:
@@ -200,6 +203,9 @@ class CategoryFeature:
     def _last(self) -> dict[str, tuple[pa.Array, Table]]:
         return {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        return _fields_of(self)
+
     def span(self) -> str:
         """The most frequent categories, for people."""
         more = len(self.categories) - 4
@@ -210,6 +216,11 @@ class CategoryFeature:
 
 
 Feature = NumberFeature | CategoryFeature
+
+
+def _fields_of(feature: Feature) -> dict[str, Any]:
+    """What to pickle: lookups are large, and made again when they are needed."""
+    return {field.name: getattr(feature, field.name) for field in fields(feature)}
 
 
 @dataclass(frozen=True)

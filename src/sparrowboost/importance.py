@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.errors import DataError
 from sparrowboost.model import Model
 
-Kind = Literal["gain", "splits"]
+KINDS = ("gain", "splits")
 
 
-def feature_importances(model: Model, kind: Kind = "gain") -> npt.NDArray[np.float64]:
+def feature_importances(model: Model, kind: str = "gain") -> npt.NDArray[np.float64]:
     """Each feature's share in what the trees do.
 
         gain     sum of the gains of the splits on the feature / sum of all gains
@@ -42,8 +40,8 @@ def feature_importances(model: Model, kind: Kind = "gain") -> npt.NDArray[np.flo
     >>> sparrowboost.feature_importances(model).round(2)
     array([0.9, 0.1, 0. ])
     """
-    if kind not in ("gain", "splits"):
-        raise DataError(f"kind={kind!r} is not known; it is one of gain, splits.")
+    if kind not in KINDS:
+        raise DataError(f"kind={kind!r} is not known; it is one of {', '.join(KINDS)}.")
     total = np.zeros(len(model.feature_names))
     for tree in model.trees:
         np.add.at(total, tree.feature, tree.gain if kind == "gain" else 1.0)

@@ -12,21 +12,22 @@ from sparrowboost.losses import MAX_MARGIN
 
 Labels = npt.NDArray[np.uint8]  # (n,) 1 = positive
 Scores = npt.NDArray[np.floating]  # (n,) H(x), half the log odds
+Weights = npt.NDArray[np.floating] | None  # (n,) of the rows; None: all count alike
 
 
-def log_loss(label: Labels, score: Scores) -> float:
+def log_loss(label: Labels, score: Scores, weight: Weights = None) -> float:
     """Mean of -ln p(y), with p = 1 / (1 + exp(-2 H))."""
     margin = np.where(label, score, -score).astype(np.float64)
-    return float(np.logaddexp(0, -2 * margin).mean())
+    return float(np.average(np.logaddexp(0, -2 * margin), weights=weight))
 
 
-def exponential_loss(label: Labels, score: Scores) -> float:
+def exponential_loss(label: Labels, score: Scores, weight: Weights = None) -> float:
     """Mean of exp(-y H), the margin cut as in training."""
     margin = np.where(label, score, -score).astype(np.float64)
-    return float(np.exp(np.clip(-margin, -MAX_MARGIN, MAX_MARGIN)).mean())
+    return float(np.average(np.exp(np.clip(-margin, -MAX_MARGIN, MAX_MARGIN)), weights=weight))
 
 
-def auc(label: Labels, score: Scores) -> float:
+def auc(label: Labels, score: Scores, weight: Weights = None) -> float:
     """Chance that a positive row has a higher score than a negative one; ties count half.
 
     Examples
@@ -34,7 +35,7 @@ def auc(label: Labels, score: Scores) -> float:
     >>> auc(np.array([0, 1, 0, 1]), np.array([0.1, 0.4, 0.4, 0.9]))
     0.875
     """
-    positives, negatives = _cumulated(label, score)
+    positives, negatives = _cumulated(label, score, weight)
     p, n = positives[-1], negatives[-1]
     if p == 0 or n == 0:
         return float("nan")
@@ -43,7 +44,7 @@ def auc(label: Labels, score: Scores) -> float:
     return float((width * height).sum() / (float(p) * float(n)))
 
 
-def average_precision(label: Labels, score: Scores) -> float:
+def average_precision(label: Labels, score: Scores, weight: Weights = None) -> float:
     """Mean over the positives of the precision at their score.
 
     Examples
@@ -51,19 +52,24 @@ def average_precision(label: Labels, score: Scores) -> float:
     >>> average_precision(np.array([0, 1, 0, 1]), np.array([0.1, 0.4, 0.35, 0.9]))
     1.0
     """
-    positives, negatives = _cumulated(label, score)
+    positives, negatives = _cumulated(label, score, weight)
     if positives[-1] == 0:
         return float("nan")
-    precision = positives / (positives + negatives)
+    everything = positives + negatives
+    # Where the highest scores have no weight at all, there is nothing to be precise about.
+    precision = np.divide(positives, everything, np.zeros_like(positives), where=everything > 0)
     return float((precision * np.diff(positives, prepend=0)).sum() / positives[-1])
 
 
 def _cumulated(
-    label: Labels, score: Scores
+    label: Labels, score: Scores, weight: Weights
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Positives and negatives whose score is at least each distinct score, from the highest."""
+    """Weight of positives and negatives that score at least each distinct score, highest first."""
     order = np.argsort(score)[::-1]
     ranked = score[order]
     last = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), len(ranked) - 1)
-    positives = np.cumsum(label[order], dtype=np.int64)[last].astype(np.float64)
-    return positives, last + 1 - positives
+    if weight is None:
+        positives = np.cumsum(label[order], dtype=np.int64)[last].astype(np.float64)
+        return positives, last + 1 - positives
+    w, positive = weight[order].astype(np.float64), label[order].astype(bool)
+    return np.cumsum(w * positive)[last], np.cumsum(w * ~positive)[last]

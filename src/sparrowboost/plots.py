@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from sparrowboost.errors import DataError, MissingExtraError
 from sparrowboost.history import History
-from sparrowboost.importance import Kind, feature_importances
+from sparrowboost.importance import feature_importances
 from sparrowboost.model import Model
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _score(
 
 
 def plot_importance(
-    model: Model, ax: Axes | None = None, max_features: int = 20, kind: Kind = "gain"
+    model: Model, ax: Axes | None = None, max_features: int = 20, kind: str = "gain"
 ) -> Axes:
     """The features that matter most, as bars.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +15,15 @@ import pyarrow as pa
 from sparrowboost.binning import Binning, CategoryFeature
 from sparrowboost.errors import DataError
 from sparrowboost.forest import Forest
+from sparrowboost.lookup import Bins
 from sparrowboost.sources import OpenOptions, Source, open_source
 from sparrowboost.threads import check_jobs, ordered_map, prefetch
 
+A = TypeVar("A")
+
 BLOCK_ROWS = 16_384
 AHEAD = 2  # blocks that wait between reading and scoring
+KEPT_BYTES = 1 << 26  # of bins that stay in memory between one tree and the next
 
 
 def stream_scores(
@@ -34,57 +38,106 @@ def stream_scores(
     """Scores of all rows of a source, in their order, under the first trees of a forest."""
     from sparrowboost.kernels.scores import apply_trees
 
-    n_jobs = check_jobs(n_jobs)
     arrays = forest.arrays
 
-    def work(batch: pa.RecordBatch) -> npt.NDArray[np.float32]:
-        bins = np.empty((batch.num_rows, len(binning.features)), np.uint8)
-        binning.apply(batch, bins)
-        score = np.full(batch.num_rows, base_score, np.float32)
+    def work(bins: Bins) -> npt.NDArray[np.float32]:
+        score = np.full(len(bins), base_score, np.float32)
         apply_trees(bins, *arrays, 0, n_trees, score)
         return score
+
+    return _stream(binning, data, work, n_jobs)
+
+
+def staged_scores(
+    binning: Binning,
+    forest: Forest,
+    base_score: float,
+    n_trees: int,
+    data: Any,
+    *,
+    n_jobs: int | None = None,
+) -> Iterator[npt.NDArray[np.float32]]:
+    """Scores of all rows of a source after each of the first trees.
+
+    The source is read once. What is in memory are the rows' scores, and of their bins (a byte for
+    each value) up to 64 MB; more go to a temporary file, which is read again for every tree.
+    """
+    from sparrowboost.kernels.scores import apply_trees
+
+    with tempfile.SpooledTemporaryFile(KEPT_BYTES, prefix="sparrow-predict-") as kept:
+        sizes = []
+        for bins in _stream(binning, data, lambda bins: bins, n_jobs):
+            kept.write(bins.data)
+            sizes.append(len(bins))
+        score = np.full(sum(sizes), base_score, np.float32)
+        buffer = np.empty((max(sizes, default=0), len(binning.features)), np.uint8)
+        for tree in range(n_trees):
+            kept.seek(0)
+            start = 0
+            for n in sizes:
+                kept.readinto(buffer[:n].data)
+                part = score[start : start + n]
+                apply_trees(buffer[:n], *forest.arrays, tree, tree + 1, part)
+                start += n
+            yield score.copy()
+
+
+def _stream(
+    binning: Binning, data: Any, work: Callable[[Bins], A], n_jobs: int | None
+) -> Iterator[A]:
+    """The work on the bins of each block of a source, over threads, in the order of the rows."""
+    n_jobs = check_jobs(n_jobs)
+
+    def bin_and_work(batch: pa.RecordBatch) -> A:
+        bins = np.empty((batch.num_rows, len(binning.features)), np.uint8)
+        binning.apply(batch, bins)
+        return work(bins)
 
     with tempfile.TemporaryDirectory(prefix="sparrow-predict-") as scratch:
         batches = read_features(binning, data, Path(scratch))
         with (
             closing(prefetch(batches, AHEAD)) as ahead,
-            closing(ordered_map(work, ahead, n_jobs, n_jobs + AHEAD)) as results,
+            closing(ordered_map(bin_and_work, ahead, n_jobs, n_jobs + AHEAD)) as results,
         ):
             yield from results
 
 
-def reading(binning: Binning, scratch: Path) -> OpenOptions:
-    """How to open a source whose features are known."""
+def reading(binning: Binning, names: Sequence[str], scratch: Path) -> OpenOptions:
+    """How to open a source whose features are known, and have these names in it."""
+    features = zip(binning.features, names, strict=True)
     return OpenOptions(
         scratch=scratch,
         rng=np.random.default_rng(0),
         header=True,
-        categorical=[f.name for f in binning.features if isinstance(f, CategoryFeature)],
+        categorical=[name for f, name in features if isinstance(f, CategoryFeature)],
         format=None,
     )
 
 
 def read_features(binning: Binning, data: Any, scratch: Path) -> Iterator[pa.RecordBatch]:
     """The columns that a model needs, of any source that ingest reads."""
-    source = open_source(data, reading(binning, scratch))
-    names = _find(binning, source, data)
+    names = columns_of(binning, data)
+    source = open_source(data, reading(binning, names, scratch))
+    _check_there(source, names)
     for batch in source.blocks(names, BLOCK_ROWS):
         yield batch if names == binning.names else batch.rename_columns(binning.names)
 
 
-def _find(binning: Binning, source: Source, data: Any) -> list[str]:
-    """What the source calls the model's features."""
-    have = list(source.columns)
-    lacking = [name for name in binning.names if name not in have]
-    if not lacking:
-        return binning.names
-    if (
-        isinstance(data, np.ndarray)
-        and data.dtype.names is None
-        and len(have) == len(binning.names)
-    ):
-        return have  # an array's columns have no names but their places
-    more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-    raise DataError(
-        f"{source.name}: lacks column {lacking[0]!r}{more}, which the model was trained on."
-    )
+def columns_of(binning: Binning, data: Any) -> list[str]:
+    """What a source calls the model's features."""
+    array = isinstance(data, np.ndarray) and data.ndim == 2 and data.dtype.names is None
+    if (array or hasattr(data, "tocsr")) and data.shape[1] == len(binning.features):
+        places = [f"f{j}" for j in range(data.shape[1])]  # all the names that its columns have
+        if not set(binning.names) <= set(places):
+            return places
+    return binning.names
+
+
+def _check_there(source: Source, names: list[str]) -> None:
+    have = set(source.columns)
+    lacking = [name for name in names if name not in have]
+    if lacking:
+        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+        raise DataError(
+            f"{source.name}: lacks column {lacking[0]!r}{more}, which the model was trained on."
+        )

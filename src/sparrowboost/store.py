@@ -82,8 +82,8 @@ class Dataset:
         other" when one value was trained against several.
     weighted : bool
         Whether rows have sample weights.
-    block_rows : (n_blocks,) int
-        Rows of each block.
+    block_rows, block_label : (n_blocks,) int
+        Rows of each block, and the label that they all have.
 
     Examples
     --------
@@ -114,8 +114,9 @@ class Dataset:
             for code, runs in manifest["blocks"]
         ]
         self.block_rows = np.array([block.n_rows for block in self._blocks])
+        self.block_label = np.array([block.code for block in self._blocks])
         self.n_rows = int(self.block_rows.sum())
-        self.n_positive = int(self.block_rows[self.blocks_of(1)].sum())
+        self.n_positive = int(self.block_rows @ self.block_label)
         self._check_size()
         if verify:
             self.verify()
@@ -194,7 +195,7 @@ class Dataset:
 
     def blocks_of(self, label: int) -> npt.NDArray[np.int64]:
         """Numbers of the blocks that hold the rows of a label, 0 or 1."""
-        return np.flatnonzero([block.code == label for block in self._blocks])
+        return np.flatnonzero(self.block_label == label)
 
     def blocks(self, random_state: int | np.random.Generator | None = None) -> Iterator[Block]:
         """All rows, block by block.

@@ -80,7 +80,10 @@ def check_jobs(n_jobs: int | None) -> int:
     if n_jobs is None or n_jobs == -1:
         # A process may be bound to some of the cores, where the system can say so.
         bound = getattr(os, "sched_getaffinity", None)
-        return len(bound(0)) if bound else os.cpu_count() or 1
+        cores = len(bound(0)) if bound else os.cpu_count() or 1
+        # joblib sets this in each of its workers, so that all of them together use the cores once.
+        told = os.environ.get("NUMBA_NUM_THREADS", "")
+        return min(cores, int(told)) if told.isdigit() and int(told) > 0 else cores
     if n_jobs < 1:
         raise DataError(f"n_jobs={n_jobs!r}: give a number of threads, or -1 for all.")
     return int(n_jobs)

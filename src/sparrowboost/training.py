@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from sparrowboost.store import Dataset
 from sparrowboost.strata import CHUNK_BYTES, sum_strata
 from sparrowboost.supply import FIRST_ROWS, Sizes, Supply
 from sparrowboost.threads import Crew, check_jobs
+from sparrowboost.views import Reweighted, class_factors, with_class_weight
 from sparrowboost.watch import Watch
 
 WHOLE_VALUES = 80_000_000  # rows times features: up to here all rows are scanned, none drawn
@@ -44,6 +45,7 @@ def train(
     dataset: Dataset,
     *,
     valid: Any = None,
+    class_weight: str | Mapping[Any, float] | None = None,
     callbacks: Iterable[Callback] = (),
     memory_limit: int | float | str | None = None,
     scratch: str | os.PathLike[str] | None = None,
@@ -57,10 +59,14 @@ def train(
     Parameters
     ----------
     dataset : Dataset
-        Made by `ingest`.
-    valid : source, or (source, labels), optional
+        Made by `ingest`, or a view of one (`sparrowboost.views`).
+    valid : source, (source, labels), (source, labels, weights) or Dataset, optional
         Validation data, anything that `ingest` reads; its label column has the same name as the
-        training data's. Scored after each tree; needed for early stopping.
+        training data's. Or a part of the training data set apart by `sparrowboost.views.split`.
+        Scored after each tree, by weight if it has any; needed for early stopping.
+    class_weight : "balanced" or dict of label to float, optional
+        Factors of the rows' weights, of validation rows, too. "balanced" lets both labels weigh
+        the same. Probabilities are then those of data in which labels are as frequent as that.
     callbacks : callables, optional
         Each gets every event (see `sparrowboost.events`); one that returns True ends training.
     memory_limit : int or str, optional
@@ -100,6 +106,9 @@ def train(
     limit = resolve_limit(memory_limit)
     monotone = Monotone.of(p.monotone_constraints, dataset.binning)
     loss, slots = get_loss(p.loss), Slots.of(dataset.binning)
+    factors = class_factors(dataset, class_weight)
+    if factors is not None:
+        dataset = with_class_weight(dataset, factors)
     base = base_score(*importance(dataset))
     model = Model(dataset.binning, dataset.classes, p.loss, base)
     with ExitStack() as stack:
@@ -108,7 +117,8 @@ def train(
             warm_up()
         watch = None
         if valid is not None:
-            watch = Watch(valid, model, dataset.label_name, p.eval_metric, limit // WATCH_SHARE)
+            room = limit // WATCH_SHARE
+            watch = Watch(valid, model, dataset.label_name, p.eval_metric, room, factors)
         crew = stack.enter_context(Crew(n_jobs))
         sizes = plan(dataset, p, limit)
         curved = sizes.whole and p.loss == "logistic" and p.stopping == "adaptive"
@@ -191,13 +201,20 @@ def _best(model: Model, watch: Watch | None, params: Params) -> Model:
 
 def importance(dataset: Dataset) -> tuple[float, float]:
     """The user's weight of all negatives and of all positives; rows count 1 without weights."""
-    if not dataset.weighted:
-        return float(dataset.n_rows - dataset.n_positive), float(dataset.n_positive)
-    sums = np.zeros(2)
-    for block in dataset.blocks():
-        sums += np.bincount(block.label, block.weight, 2)
+    factors = (1.0, 1.0)
+    if isinstance(dataset, Reweighted):
+        factors, dataset = dataset.factors, dataset.base
+    sums = np.array([dataset.n_rows - dataset.n_positive, dataset.n_positive], np.float64)
+    if dataset.weighted:
+        sums[:] = 0
+        for block in dataset.blocks():
+            sums += np.bincount(block.label, block.weight, 2)
+    sums *= factors
     if not sums.all():
-        raise DataError("all rows of one label have weight 0; there is nothing to tell apart.")
+        raise DataError(
+            "all rows of one label have weight 0, so that one class is left; there is nothing to "
+            "tell apart."
+        )
     return float(sums[0]), float(sums[1])
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 import tempfile
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from sparrowboost.binning import Binning
 from sparrowboost.errors import DataError
 from sparrowboost.kernels.scores import apply_trees
 from sparrowboost.metrics import auc, exponential_loss, log_loss
 from sparrowboost.model import Model
-from sparrowboost.predict import BLOCK_ROWS, reading
+from sparrowboost.predict import BLOCK_ROWS, columns_of, reading
+from sparrowboost.store import Block, Dataset
 from sparrowboost.table import open_table
 
 FALLS = {"log_loss": True, "exponential_loss": True, "auc": False}  # whether less is better
@@ -27,9 +27,9 @@ class Watch:
 
     Parameters
     ----------
-    valid : source, or (source, labels)
-        Anything that `ingest` reads. Without labels of its own, its label column has the name that
-        the training data's had.
+    valid : Dataset, source, (source, labels) or (source, labels, weights)
+        A view of the training data, or anything that `ingest` reads. Without labels of its own, a
+        source's label column has the name that the training data's had.
     model : Model
         Before its first tree.
     label_name : str
@@ -37,18 +37,37 @@ class Watch:
         By which the best tree is found.
     most_bytes : int
         Of more rows than fit, every second (fourth, ...) one is used.
+    class_weight : (float, float), optional
+        Factors of the weights of negatives and positives.
     """
 
     def __init__(
-        self, valid: Any, model: Model, label_name: str, metric: str, most_bytes: int
+        self,
+        valid: Any,
+        model: Model,
+        label_name: str,
+        metric: str,
+        most_bytes: int,
+        class_weight: tuple[float, float] | None = None,
     ) -> None:
         self._metric = metric
         self.best_score = math.inf if FALLS[metric] else -math.inf
         self.best_trees = 0
-        self._bins, self._label = _load(valid, model.binning, model.classes, label_name, most_bytes)
-        if metric == "auc" and not 0 < self._label.sum() < len(self._label):
+        most_rows = max(BLOCK_ROWS, most_bytes // (len(model.binning.features) + 1 + 4 + 16))
+        if isinstance(valid, Dataset):
+            blocks = _stored(valid, model, most_rows)
+        else:
+            blocks = _read(valid, model, label_name)
+        self._bins, self._label, self._weight = _load(blocks, most_rows)
+        if class_weight is not None:
+            factor = np.array(class_weight, np.float32)[self._label]
+            self._weight = factor if self._weight is None else factor * self._weight
+        sums = np.bincount(self._label, self._weight, 2)
+        if not sums.any():
+            raise DataError("all rows of the validation data have weight 0.")
+        if metric == "auc" and not sums.all():
             raise DataError(
-                f"the validation data has one label only ({model.classes[int(self._label[0])]!r}), "
+                f"the validation data has one label only ({model.classes[int(sums.argmax())]!r}), "
                 "of which no AUC can be told; pass rows of both, or eval_metric='log_loss'."
             )
         self._score = np.full(len(self._label), model.base_score, np.float32)
@@ -62,53 +81,106 @@ class Watch:
         """Scores under the model as it is now; remembers the best."""
         apply_trees(self._bins, *model.forest.arrays, self._seen, model.n_trees, self._score)
         self._seen = model.n_trees
-        scores = {
-            "log_loss": log_loss(self._label, self._score),
-            "exponential_loss": exponential_loss(self._label, self._score),
-        }
+        rows = self._label, self._score, self._weight
+        scores = {"log_loss": log_loss(*rows), "exponential_loss": exponential_loss(*rows)}
         if self._metric == "auc":  # needs sorting: not for nothing
-            scores["auc"] = auc(self._label, self._score)
+            scores["auc"] = auc(*rows)
         value = scores[self._metric]
         if (value < self.best_score) if FALLS[self._metric] else (value > self.best_score):
             self.best_score, self.best_trees = value, model.n_trees
         return scores
 
 
-def _load(
-    valid: Any, binning: Binning, classes: tuple[Any, Any], label_name: str, most_bytes: int
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    data, label = valid if isinstance(valid, tuple) else (valid, label_name)
-    most_rows = max(BLOCK_ROWS, most_bytes // (len(binning.features) + 1 + 4 + 16))
-    parts: list[tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]] = []
+def _load(blocks: Iterator[Block], most_rows: int) -> Block:
+    """All rows, or every second (fourth, ...) one if there are more than so many."""
+    parts: list[Block] = []
     step, n, row = 1, 0, 0
+    for block in blocks:
+        parts.append(_every(step, block, -row % step))
+        row += len(block.label)
+        n += len(parts[-1].label)
+        if n > most_rows:
+            step *= 2
+            parts = [_every(2, _joined(parts))]
+            n = len(parts[0].label)
+    return _joined(parts)
+
+
+def _every(step: int, block: Block, start: int = 0) -> Block:
+    """Every so-many-th row; a copy, which does not hold the others."""
+    bins, label, weight = block
+    kept = slice(start, None, step)
+    return Block(
+        bins[kept].copy(), label[kept].copy(), None if weight is None else weight[kept].copy()
+    )
+
+
+def _joined(parts: list[Block]) -> Block:
+    weights = [part.weight for part in parts if part.weight is not None]
+    return Block(
+        np.concatenate([part.bins for part in parts]),
+        np.concatenate([part.label for part in parts]),
+        np.concatenate(weights) if weights else None,
+    )
+
+
+def _stored(data: Dataset, model: Model, most_rows: int) -> Iterator[Block]:
+    """Rows that are binned already; they lie in random order, so the first are as good as any."""
+    same = data.binning is model.binning or data.binning.to_json() == model.binning.to_json()
+    if not same or data.classes != model.classes:
+        raise DataError(
+            f"{data.path}: the validation data was ingested by itself, its bins or labels are not "
+            "the training data's; pass its source, or a part of the training data "
+            "(sparrowboost.views.split)."
+        )
+    for block in data.blocks():
+        yield Block(
+            block.bins[:most_rows],
+            block.label[:most_rows],
+            None if block.weight is None else block.weight[:most_rows],
+        )
+        most_rows -= len(block.label)
+        if most_rows <= 0:
+            return
+
+
+def _read(valid: Any, model: Model, label_name: str) -> Iterator[Block]:
+    """Rows of a source, binned as the model's."""
+    data, label, weight = _parts_of(valid, label_name)
+    binning, classes = model.binning, model.classes
     with tempfile.TemporaryDirectory(prefix="sparrow-valid-") as scratch:
+        columns = columns_of(binning, data)
         table = open_table(
             data,
-            reading(binning, Path(scratch)),
+            reading(binning, columns, Path(scratch)),
             label=label,
-            weight=None,
+            weight=weight,
             positive=classes[1],
-            columns=binning.names,
+            columns=columns,
             exclude=(),
         )
         with closing(table.blocks(BLOCK_ROWS)) as blocks:
-            for block in blocks:
-                bins = np.empty((len(block.codes), len(binning.features)), np.uint8)
-                binning.apply(block.batch, bins)
-                kept = slice(-row % step, None, step)
-                parts.append((bins[kept].copy(), block.codes[kept].copy()))
-                row += len(block.codes)
-                n += len(parts[-1][1])
-                if n > most_rows:
-                    step *= 2
-                    bins = np.concatenate([bins for bins, _ in parts])[::2]
-                    codes = np.concatenate([codes for _, codes in parts])[::2]
-                    parts = [(bins.copy(), codes.copy())]
-                    n = len(codes)
+            for batch, codes, weights in blocks:
+                bins = np.empty((len(codes), len(binning.features)), np.uint8)
+                if columns != binning.names:
+                    batch = batch.select(columns).rename_columns(binning.names)
+                binning.apply(batch, bins)
+                yield Block(bins, codes, weights)
     strange = sorted(map(str, table.labels.others - {classes[0]}))
     if classes[0] is not None and strange:
         raise DataError(
             f"{table.source.name}: label {strange[0]!r} of the validation data is none of the "
             f"training data's, {classes[0]!r} and {classes[1]!r}."
         )
-    return np.concatenate([b for b, _ in parts]), np.concatenate([c for _, c in parts])
+
+
+def _parts_of(valid: Any, label_name: str) -> tuple[Any, Any, Any]:
+    """Source, labels and weights."""
+    if not isinstance(valid, tuple):
+        return valid, label_name, None
+    if len(valid) not in (2, 3):
+        raise DataError(
+            f"validation data of {len(valid)} parts; give (source, labels) or "
+            "(source, labels, weights)."
+        )
+    return valid if len(valid) == 3 else (*valid, None)

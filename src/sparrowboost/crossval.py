@@ -1,0 +1,190 @@
+"""Cross-validation: the rows are ingested once, and each fold is a view of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrowboost.build import RandomState, check_seed, ingest
+from sparrowboost.errors import DataError
+from sparrowboost.events import Event, Finished, TreeAdded
+from sparrowboost.params import Params
+from sparrowboost.progress import Task, make_progress
+from sparrowboost.store import Dataset
+from sparrowboost.table import ColumnLike
+from sparrowboost.training import train
+from sparrowboost.views import class_factors, folds, with_class_weight
+from sparrowboost.watch import FALLS
+
+Curves = npt.NDArray[np.float64]  # (n_folds, trees)
+
+
+@dataclass(frozen=True, eq=False)
+class CVResult:
+    """What cross-validation found.
+
+    Column t of an array is of models of t + 1 trees.
+
+    Attributes
+    ----------
+    scores : dict of str to (n_folds, trees) array
+        Each metric's score on each fold. A fold that converged keeps its last score; NaN where
+        early stopping ended a fold.
+    mean, std : dict of str to (trees,) array
+        Over the folds; NaN where a fold has no score.
+    metric : str
+        By which the best number of trees is found.
+    best_n_trees : int
+        The number of trees with the best mean.
+    best_score : float
+        That mean.
+    seconds : float
+        In all, with ingest if there was one.
+    """
+
+    scores: dict[str, Curves] = field(repr=False)
+    metric: str
+    seconds: float
+    mean: dict[str, npt.NDArray[np.float64]] = field(init=False, repr=False)
+    std: dict[str, npt.NDArray[np.float64]] = field(init=False, repr=False)
+    best_n_trees: int = field(init=False)
+    best_score: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        mean = {name: curves.mean(0) for name, curves in self.scores.items()}
+        values = mean[self.metric]
+        best = int(np.nanargmin(values) if FALLS[self.metric] else np.nanargmax(values))
+        for name, value in (
+            ("mean", mean),
+            ("std", {name: curves.std(0) for name, curves in self.scores.items()}),
+            ("best_n_trees", best + 1),
+            ("best_score", float(values[best])),
+        ):
+            object.__setattr__(self, name, value)
+
+
+def cv(
+    data: Any,
+    *,
+    label: ColumnLike = None,
+    weight: ColumnLike = None,
+    categorical: str | Iterable[Any] | None = None,
+    n_folds: int = 5,
+    class_weight: str | Mapping[Any, float] | None = None,
+    memory_limit: int | float | str | None = None,
+    n_jobs: int | None = None,
+    random_state: RandomState = 0,
+    verbose: int = 1,
+    **params: Any,
+) -> CVResult:
+    """Cross-validate boosted trees on data that need not fit in memory.
+
+    Rows are ingested once. Each fold is a view of the same files with its share of both labels, and
+    is trained on by itself, one after the other, with all threads and all of the memory limit.
+    Bins are found on all rows: they know of values, not of labels.
+
+    With `early_stopping_rounds` each fold stops by its own score. Means are over all folds, and so
+    the best number of trees is sought up to where the first of them stopped.
+
+    Parameters
+    ----------
+    data : Dataset, or anything that `ingest` reads
+    label, weight, categorical : as in `ingest`
+        None with a Dataset, which has its own.
+    n_folds : int
+        5, as in scikit-learn.
+    class_weight : as in `train`
+    memory_limit, n_jobs, random_state, verbose : as in `train`
+    **params
+        See `sparrowboost.params.Params`.
+
+    Returns
+    -------
+    CVResult
+
+    Examples
+    --------
+    >>> import numpy as np, sparrowboost
+    >>> X = np.random.default_rng(0).normal(size=(1000, 3))
+    >>> result = sparrowboost.cv(X, label=X[:, 0] + X[:, 1] > 0, n_estimators=40, verbose=0)
+    >>> result.scores["log_loss"].shape, result.best_n_trees
+    ((5, 40), 40)
+    """
+    start = time.perf_counter()
+    p, seed = Params.make(**params), check_seed(random_state)
+    if not isinstance(data, Dataset):
+        data = ingest(
+            data,
+            label=label,
+            weight=weight,
+            categorical=categorical,
+            memory_limit=memory_limit,
+            n_jobs=n_jobs,
+            random_state=seed,
+            verbose=verbose,
+        )
+    elif label is not None or weight is not None or categorical is not None:
+        raise DataError(
+            "a Dataset has its labels, weights and categories from ingest; pass label=None, "
+            "weight=None and categorical=None with it."
+        )
+    factors = class_factors(data, class_weight)
+    if factors is not None:
+        data = with_class_weight(data, factors)
+    parts = folds(data, n_folds, seed)
+    watches = []
+    with (
+        make_progress(verbose) as progress,
+        progress.task(f"training {len(parts)} folds", len(parts) * p.n_estimators, "trees") as task,
+    ):
+        for rows, valid in parts:
+            watches.append(_Curve(task, p.n_estimators))
+            train(
+                rows,
+                valid=valid,
+                callbacks=[watches[-1]],
+                memory_limit=memory_limit,
+                n_jobs=n_jobs,
+                random_state=seed,
+                verbose=0,
+                **params,
+            )
+    return CVResult(_joined(watches), p.eval_metric, time.perf_counter() - start)
+
+
+class _Curve:
+    """A fold's scores after each tree."""
+
+    def __init__(self, task: Task, n_estimators: int) -> None:
+        self._task, self._n_estimators = task, n_estimators
+        self.scores: dict[str, list[float]] = {}
+        self.n_trees, self.reason = 0, ""
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, TreeAdded):
+            self.n_trees = event.n_trees
+            for name, value in event.scores.items():
+                self.scores.setdefault(name, []).append(value)
+            self._task.advance(1)
+        if isinstance(event, Finished):
+            self.reason = event.reason
+            self._task.advance(self._n_estimators - self.n_trees)
+
+
+def _joined(curves: list[_Curve]) -> dict[str, Curves]:
+    """The folds' scores side by side, as long as the longest."""
+    longest = max(curve.n_trees for curve in curves)
+    if not all(curve.n_trees for curve in curves):
+        raise DataError("a fold's rows show no split that stands out from noise; pass more rows.")
+    scores = {name: np.full((len(curves), longest), np.nan) for name in curves[0].scores}
+    for k, curve in enumerate(curves):
+        for name, values in curve.scores.items():
+            scores[name][k, : curve.n_trees] = values
+            if curve.reason == "converged":  # a model of more trees would be the same
+                scores[name][k, curve.n_trees :] = values[-1]
+    return scores
