@@ -28,6 +28,7 @@ from sparrowboost.sources import Kind, categories, numbers
 
 MAX_BINS = 255  # of values; with the missing bin, what one byte can tell apart
 MAX_CATEGORIES = MAX_BINS - 1  # one bin is for all the others
+FEW_WORDS = 64  # of a dictionary: to pick those in use takes longer than to look at all
 CACHE_BYTES = 1 << 18  # bins of these rows stay in the second-level cache over all columns
 
 DTYPES: dict[Kind, type[np.generic]] = {
@@ -298,12 +299,16 @@ class Fitter:
 
     def _count(self, array: pa.Array) -> None:
         coded = categories(self._name, array)
-        places = coded.indices.drop_null().to_numpy()
-        tally = np.bincount(places, minlength=len(coded.dictionary))
-        used = np.flatnonzero(tally)
-        values = coded.dictionary.take(pa.array(used)).to_pylist()
-        for value, count in zip(values, tally[used].tolist(), strict=True):
-            if value is not None:
+        places = coded.indices
+        if places.null_count:
+            places = places.drop_null()
+        tally = np.bincount(places.to_numpy(), minlength=len(coded.dictionary))
+        words, counts = coded.dictionary, tally
+        if len(words) > FEW_WORDS:
+            used = np.flatnonzero(tally)
+            words, counts = words.take(pa.array(used)), tally[used]
+        for value, count in zip(words.to_pylist(), counts.tolist(), strict=True):
+            if value is not None and count:
                 self._fresh_counts[value] += count
         _prune(self._fresh_counts, self._words)
 

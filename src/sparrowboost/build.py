@@ -33,7 +33,7 @@ RandomState = int | np.integer[Any] | np.random.Generator | np.random.RandomStat
 
 OPENING, PEEKING = range(2)  # second word of a seed: what a generator is for
 SAMPLE_ROWS = 200_000  # a quantile at 1/255 is then known to within a tenth of a bin
-MAX_BLOCK_ROWS = 32_768
+MAX_BLOCK_ROWS = 65_536
 MAX_BLOCK_BYTES = 3 << 19  # larger ones are hardly faster, and allocators then keep more of them
 COLUMN_BYTES = 1 << 16  # of a wide block: a column takes 20 us to look at, however short it is
 WORD_BYTES = 600  # of a category that is counted, in two counters

@@ -100,9 +100,12 @@ def bin_codes(codes, tables, column, out):
     out    (n, d)   uint8  OUT  any strides
     """
     k, n = codes.shape
-    for start in range(0, n, 64):  # rows of `out` that stay in the nearest cache meanwhile
-        stop = min(start + 64, n)
+    # So many rows that a cache line of each column is used up, and few enough that those of `out`
+    # stay in the nearest cache meanwhile.
+    for start in range(0, n, 128):
+        stop = min(start + 128, n)
         for c in range(k):
-            j = column[c]
-            for i in range(start, stop):
-                out[i, j] = tables[c, codes[c, i]]
+            j, x, table = np.uint64(column[c]), codes[c], tables[c]
+            for row in range(start, stop):
+                i = np.uint64(row)
+                out[i, j] = table[x[i]]

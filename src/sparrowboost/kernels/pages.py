@@ -13,9 +13,9 @@ from sparrowboost.kernels._jit import kernel
 ) = range(10)  # fmt: skip
 N_SAID = 10
 # Where a reader stands: in its run; in its page, which has so many values left, of so many bits
-# each, and ends there; and where the next page begins.
-AT, LEFT, REPEATED, VALUE, BIT, PAGE_LEFT, WIDTH, STOP, NEXT = range(9)
-N_STATE = 9
+# each, and ends there; where the next page begins; and the largest width of a page so far.
+AT, LEFT, REPEATED, VALUE, BIT, PAGE_LEFT, WIDTH, STOP, NEXT, WIDEST = range(10)
+N_STATE = 10
 
 DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = range(4)
 PLAIN, PLAIN_DICTIONARY, RLE, RLE_DICTIONARY = 0, 2, 3, 8
@@ -210,9 +210,10 @@ def _next_page(data, end, optional, state, said):
 @kernel
 def turn_to(state, at, stop, n, after, data):
     """Make ready for a page's n places: at `at` the width in bits, then runs up to `stop`."""
+    widest = max(state[WIDEST], data[at])
     state[:] = 0
     state[AT], state[STOP], state[NEXT] = at + 1, stop, after
-    state[WIDTH], state[PAGE_LEFT] = data[at], n
+    state[WIDTH], state[PAGE_LEFT], state[WIDEST] = data[at], n, widest
 
 
 @kernel

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -28,8 +28,10 @@ UINT8 = pa.uint8()
 Bytes = npt.NDArray[np.uint8]
 
 BUFFER_BYTES = 1 << 16  # read ahead of each column; most often that is all of a chunk
+MAX_WIDTH = 64  # of no dictionary: has a look at each place
 MAX_HEADER = 1 << 20  # with the least and the greatest value of a page, should these be long
 MAX_UNPACKED = 1 << 28  # bytes or values of a page; who writes larger ones is read by Arrow
+MAX_VECTORS = 512  # buffers filled at once, of which the system may have a limit of 1024
 CODECS = {"UNCOMPRESSED": None, "SNAPPY": "snappy", "GZIP": "gzip", "ZSTD": "zstd"}
 
 
@@ -50,6 +52,24 @@ class Desk:
         self.state = np.zeros((n_columns, pages.N_STATE), np.int64)
         self.said = np.empty(pages.N_SAID, np.int64)
         self._done = np.empty(n_columns, np.int64)
+
+    def read_whole(self, file: int, metas: Sequence[Any]) -> list[int]:
+        """Read chunks that fit in their buffers, neighbours at once; the bytes read of each."""
+        ready = [0] * len(metas)
+        row: list[memoryview] = []
+        start = at = 0
+        for place, meta in enumerate(metas):
+            offset, size = meta.dictionary_page_offset or 0, meta.total_compressed_size
+            if row and (offset != at or len(row) == MAX_VECTORS):
+                os.preadv(file, row, start)
+                row = []
+            if 0 < size <= BUFFER_BYTES:
+                start = start if row else offset
+                row.append(self.buffer[place, :size].data)
+                ready[place], at = size, offset + size
+        if row:
+            os.preadv(file, row, start)
+        return ready
 
     def take(self, n: int) -> tuple[npt.NDArray[np.uint8], list[int]]:
         """(k, n) places of all columns, and how far that went of each."""
@@ -82,11 +102,13 @@ class CodedGroup:
         self._raw = os.open(path, os.O_RDONLY)
         self._columns: dict[str, CodedChunk | pa.Array] = {}  # an array, if Arrow had to read it
         meta = file.metadata.row_group(group)
+        metas = {name: meta.column(i) for name, i in columns.items()}
+        ready = self._desk.read_whole(self._raw, list(metas.values()))
         for place, (name, i) in enumerate(columns.items()):
             optional = file.schema.column(i).max_definition_level > 0
             try:
                 self._columns[name] = CodedChunk(
-                    self._raw, meta.column(i), self._desk, place, optional=optional
+                    self._raw, metas[name], self._desk, place, ready[place], optional=optional
                 )
             except NotCoded:
                 self._read(name)
@@ -102,12 +124,13 @@ class CodedGroup:
     def take(self, n: int) -> dict[str, pa.Array]:
         """The next n rows, by column."""
         places, done = self._desk.take(n)
-        buffer, most = pa.py_buffer(places), places.max(1, initial=0).tolist()
+        widest = self._desk.state[:, pages.WIDEST].tolist()
+        buffer = pa.py_buffer(places)
         arrays: dict[str, pa.Array] = {}
         for k, (name, column) in enumerate(self._columns.items()):
             if isinstance(column, CodedChunk):
                 try:
-                    if done[k] == n and most[k] < len(column.dictionary):
+                    if done[k] == n and column.has_all(widest[k], places[k]):
                         arrays[name] = _array(buffer.slice(k * n, n), n, column.dictionary)
                     else:
                         arrays[name] = column.take(places[k], done[k])
@@ -137,11 +160,15 @@ class CodedChunk:
     meta : pyarrow.parquet.ColumnChunkMetaData
     desk, place : Desk, int
         Where to read it.
+    ready : int
+        Bytes of it that are on the desk.
     optional : bool
         Whether values may be missing.
     """
 
-    def __init__(self, file: int, meta: Any, desk: Desk, place: int, *, optional: bool) -> None:
+    def __init__(
+        self, file: int, meta: Any, desk: Desk, place: int, ready: int, *, optional: bool
+    ) -> None:
         if meta.physical_type != "BYTE_ARRAY" or meta.compression not in CODECS:
             raise NotCoded
         codec = CODECS[meta.compression]
@@ -151,7 +178,7 @@ class CodedChunk:
         self._end = self._at + meta.total_compressed_size
         self._desk, self._place = desk, place
         self._buffer, self._said = desk.buffer[place], desk.said
-        self._buffer_at, self._filled = self._at, 0  # where in the file the buffer is from
+        self._buffer_at, self._filled = self._at, ready  # where in the file the buffer is from
         desk.optional[place] = optional
         self._present: Bytes | None = None  # of values still to come of a page, if some are missing
         kind, n, encoding, body = self._page()
@@ -174,6 +201,11 @@ class CodedChunk:
             self._state = here
             self._desk.filled[self._place] = self._filled
 
+    def has_all(self, width: int, places: npt.NDArray[Any]) -> bool:
+        """Whether the dictionary has all of these places, of so many bits each."""
+        n = len(self.dictionary)
+        return 1 << width <= n or int(places.max(initial=0)) < n
+
     def take(self, row: Bytes, done: int) -> pa.DictionaryArray:
         """The next values; of `row`, for their places, the desk did some already."""
         out: npt.NDArray[Any] = row
@@ -195,7 +227,7 @@ class CodedChunk:
             absent[done : done + len(present)] = present == 0
             self._take_some(present, out[done : done + len(present)])
             done += len(present)
-        if out.max(initial=0) >= max(len(self.dictionary), absent is not None):
+        if (absent is None or not absent.all()) and not self.has_all(MAX_WIDTH, out):
             raise NotCoded
         places = pa.array(out, mask=absent)
         return pa.DictionaryArray.from_arrays(places, self.dictionary, safe=False)

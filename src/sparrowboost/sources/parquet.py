@@ -302,7 +302,10 @@ def _ordinal(name: str, array: pa.Array) -> npt.NDArray[np.float64]:
         return numbers(name, array)[0].astype(np.float64)
     coded = categories(name, array)
     codes = [np.nan if v is None else zlib.crc32(v.encode()) for v in coded.dictionary.to_pylist()]
-    places = coded.indices.cast(pa.int64()).fill_null(len(codes)).to_numpy()
+    places = coded.indices
+    if places.null_count:
+        places = places.cast(pa.int64()).fill_null(len(codes))
+    places = places.to_numpy()
     return np.array([*codes, np.nan], np.float64)[places]
 
 
