@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from sparrowboost.errors import DataError as DataError
     from sparrowboost.errors import DiskFullError as DiskFullError
     from sparrowboost.errors import MemoryLimitError as MemoryLimitError
+    from sparrowboost.errors import ModelFileError as ModelFileError
     from sparrowboost.errors import SparrowError as SparrowError
     from sparrowboost.errors import StoreError as StoreError
     from sparrowboost.model import Model as Model
+    from sparrowboost.model import load_model as load_model
     from sparrowboost.store import Dataset as Dataset
     from sparrowboost.training import train as train
 
@@ -30,9 +32,11 @@ _HOME = {
     "DiskFullError": "errors",
     "MemoryLimitError": "errors",
     "Model": "model",
+    "ModelFileError": "errors",
     "SparrowError": "errors",
     "StoreError": "errors",
     "ingest": "build",
+    "load_model": "model",
     "train": "training",
 }
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +31,20 @@ def guard_disk(path: Path, needed: int) -> Iterator[None]:
             raise DiskFullError(
                 _message(path, needed, shutil.disk_usage(path.parent).free)
             ) from error
+        raise
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file in one step: whatever happens, `path` is all of `data` or what it was before."""
+    temporary = path.parent / f".sparrow-{secrets.token_hex(4)}.tmp"
+    try:
+        with guard_disk(path, len(data)), open(temporary, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
         raise
 
 
