@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from sparrowboost.errors import DiskFullError as DiskFullError
     from sparrowboost.errors import MemoryLimitError as MemoryLimitError
     from sparrowboost.errors import MissingExtraError as MissingExtraError
+    from sparrowboost.errors import ModelFileError as ModelFileError
     from sparrowboost.errors import SparrowError as SparrowError
     from sparrowboost.errors import StoreError as StoreError
     from sparrowboost.history import History as History
     from sparrowboost.importance import feature_importances as feature_importances
     from sparrowboost.model import Model as Model
+    from sparrowboost.model import load_model as load_model
     from sparrowboost.report import write_report as write_report
     from sparrowboost.store import Dataset as Dataset
     from sparrowboost.training import train as train
@@ -39,12 +41,14 @@ _HOME = {
     "MemoryLimitError": "errors",
     "MissingExtraError": "errors",
     "Model": "model",
+    "ModelFileError": "errors",
     "SparrowClassifier": "classifier",
     "SparrowError": "errors",
     "StoreError": "errors",
     "cv": "crossval",
     "feature_importances": "importance",
     "ingest": "build",
+    "load_model": "model",
     "train": "training",
     "write_report": "report",
 }

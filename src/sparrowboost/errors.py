@@ -3,7 +3,8 @@
 SparrowError
 ├── DataError            the input is not what a training table can be
 ├── StoreError           a store is missing, unfinished, damaged or in the way
-│   └── DiskFullError    no room left where the store or its scratch is written
+│   └── DiskFullError    no room left where a store, its scratch, a model or a report is written
+├── ModelFileError       a model file is missing, damaged, too new, or cannot be written
 ├── MemoryLimitError     the job does not fit the memory limit
 └── MissingExtraError    a package that is not installed with Sparrow is needed
 
@@ -26,7 +27,11 @@ class StoreError(SparrowError, OSError):
 
 
 class DiskFullError(StoreError):
-    """No room left where the store or its scratch is written."""
+    """No room left where a store, its scratch or a model is written."""
+
+
+class ModelFileError(SparrowError, OSError):
+    """A model file is missing, damaged, too new, or cannot be written."""
 
 
 class MemoryLimitError(SparrowError, ValueError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,8 +14,11 @@ from sparrowboost.binning import Binning
 from sparrowboost.errors import DataError
 from sparrowboost.forest import Forest
 from sparrowboost.losses import probability
+from sparrowboost.modelcheck import Contents
+from sparrowboost.modelfile import read_model, write_model
 from sparrowboost.predict import stream_scores
 from sparrowboost.tree import Tree
+from sparrowboost.xgboost_export import make_frame, write_xgboost
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,9 +114,84 @@ class Model:
         positive = probability(self.decision_function(data, **options))
         return np.column_stack((1 - positive, positive))
 
+    def save_model(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a file that `sparrowboost.load_model` reads, exact to the bit.
+
+        Parameters
+        ----------
+        path : str or path
+            JSON that a person can read; packed by gzip if the name ends in .gz. A file that is
+            there is replaced, in one step. See docs/model-files.md.
+        """
+        write_model(
+            path, Contents(self.binning, self.classes, self.loss, self.base_score, self.trees)
+        )
+
+    def to_xgboost(self, path: str | os.PathLike[str], *, data: Any = None) -> None:
+        """Write the model as one of XGBoost's, which gives the same probabilities.
+
+        XGBoost compares numbers as float32, and knows categories by their codes: `xgboost_frame`
+        makes of any data what it has to be given. Numbers that are float32 already, and small
+        whole numbers, may be given as they are. See docs/model-files.md.
+
+        Parameters
+        ----------
+        path : str or path
+            Must end in .json.
+        data : anything that `ingest` reads, optional
+            Rows by which to weigh the leaves (XGBoost's "cover"): SHAP values are relative to their
+            mean, and some thousand rows will do. Default: every leaf counts as one row.
+        """
+        write_xgboost(path, self.binning, self.base_score, self.trees, data)
+
+    def xgboost_frame(self, data: Any) -> Any:
+        """Data as the model of `to_xgboost` reads them.
+
+        Parameters
+        ----------
+        data : anything that `ingest` reads
+
+        Returns
+        -------
+        pandas.DataFrame
+            (n, d) float32: numbers rounded without leaving their bin, times in microseconds,
+            categories as codes (the last is for all that the model does not know), NaN where
+            missing.
+        """
+        return make_frame(self.binning, data)
+
     def __repr__(self) -> str:
         leaves = max((tree.n_leaves for tree in self.trees), default=1)
         return (
             f"Model({self.n_trees} trees of up to {leaves} leaves, "
             f"{len(self.binning.features)} features, loss={self.loss!r})"
         )
+
+
+def load_model(path: str | os.PathLike[str]) -> Model:
+    """The model in a file that `Model.save_model` wrote, by this or an older sparrowboost.
+
+    The file is checked in full; nothing in it is run. A ModelFileError says why it cannot be used.
+
+    Parameters
+    ----------
+    path : str or path
+
+    Returns
+    -------
+    Model
+
+    Examples
+    --------
+    >>> import numpy as np, sparrowboost, tempfile
+    >>> X = np.arange(200.0).reshape(100, 2)
+    >>> ds = sparrowboost.ingest(X, label=X[:, 0] > 80, verbose=0)
+    >>> model = sparrowboost.train(ds, n_estimators=20, verbose=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model.save_model(f"{folder}/model.json")
+    ...     loaded = sparrowboost.load_model(f"{folder}/model.json")
+    >>> bool((loaded.predict_proba(X) == model.predict_proba(X)).all())
+    True
+    """
+    contents = read_model(path)
+    return Model(*contents, forest=Forest(contents.trees))
