@@ -11,8 +11,6 @@ import pytest
 from helpers import small_table
 from sparrowboost.cli import main
 
-COMMANDS = ("demo", "ingest", "inspect")
-
 
 @pytest.fixture
 def table(tmp_path):
@@ -82,14 +80,6 @@ def test_interrupting_is_exit_code_130(monkeypatch, capsys):
     monkeypatch.setattr("sparrowboost.build.ingest", interrupted)
     assert main(["ingest", "x.csv", "-o", "s"]) == 130
     assert capsys.readouterr().err.startswith("sparrow: interrupted")
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself_with_an_example(command, capsys):
-    with pytest.raises(SystemExit) as caught:
-        main([command, "--help"])
-    assert caught.value.code == 0
-    assert f"example:\n  sparrow {command} " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,7 @@ def test_a_person_can_read_a_file(tmp_path):
         f"{version},\n"
         '"loss": "logistic",\n'
         '"base_score": -0.25,\n'
+        '"label": "label",\n'
         '"classes": ["nein", "ja"],\n'
         '"features": [\n'
         ' {"name": "x", "kind": "float64", "thresholds": [0.5, 1.5]},\n'

@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from sparrowboost.errors import ModelFileError as ModelFileError
     from sparrowboost.errors import SparrowError as SparrowError
     from sparrowboost.errors import StoreError as StoreError
+    from sparrowboost.evaluation import evaluate as evaluate
     from sparrowboost.history import History as History
     from sparrowboost.importance import feature_importances as feature_importances
     from sparrowboost.model import Model as Model
     from sparrowboost.model import load_model as load_model
+    from sparrowboost.predictions import write_predictions as write_predictions
     from sparrowboost.report import write_report as write_report
     from sparrowboost.store import Dataset as Dataset
     from sparrowboost.training import train as train
@@ -46,10 +48,12 @@ _HOME = {
     "SparrowError": "errors",
     "StoreError": "errors",
     "cv": "crossval",
+    "evaluate": "evaluation",
     "feature_importances": "importance",
     "ingest": "build",
     "load_model": "model",
     "train": "training",
+    "write_predictions": "predictions",
     "write_report": "report",
 }
 

@@ -5,59 +5,76 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparrowboost import __version__
-from sparrowboost.errors import SparrowError
+from sparrowboost.errors import DataError, SparrowError
 
 if TYPE_CHECKING:
+    from sparrowboost.evaluation import Evaluation
+    from sparrowboost.events import Event
+    from sparrowboost.model import Model
     from sparrowboost.store import Dataset
 
 OK, FAILED, INTERRUPTED = 0, 1, 130  # argparse itself exits with 2 for a wrong call
 SHOWN_FEATURES = 20
+FILES = "files, globs or folders: Parquet, CSV, Arrow, libsvm or .npy"
+EXIT_CODES = """exit codes:
+  0  done
+  1  failed: one line on standard error says what, where and what to do
+  2  a wrong call
+  130  interrupted; `sparrow train` has then saved the trees that there were"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `sparrow`; returns the exit code."""
-    args = _parser().parse_args(argv)
+    args = make_parser().parse_args(argv)
     logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr)
     signal.signal(signal.SIGTERM, _stop)
     try:
         run: Callable[[argparse.Namespace], None] = args.run
         run(args)
+        sys.stdout.flush()
         return OK
-    except SparrowError as error:
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except (SparrowError, OSError) as error:  # also what nobody foresaw, of a disk or a file
         if args.debug:
             raise
         print(f"sparrow: error: {error}", file=sys.stderr)
         return FAILED
-    except OSError as error:  # what nobody foresaw, of a disk or a file
-        if args.debug:
-            raise
-        print(f"sparrow: error: {error}", file=sys.stderr)
-        return FAILED
-    except KeyboardInterrupt:
-        print("sparrow: interrupted; nothing half-made was left.", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        what = str(stop) or "nothing half-made was left."
+        print(f"sparrow: interrupted; {what}", file=sys.stderr)
         return INTERRUPTED
 
 
 def _stop(number: int, frame: Any) -> None:
-    """End as Ctrl-C does: what is half-made is removed."""
+    """End as Ctrl-C does: what is half-made is removed, or saved."""
     raise KeyboardInterrupt
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
     parser = argparse.ArgumentParser(
-        prog="sparrow", description="Boosted trees for tables larger than memory."
+        prog="sparrow",
+        description="Boosted trees for tables larger than memory.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"sparrow {__version__}")
     commands = parser.add_subparsers(required=True, metavar="command")
-    _add_demo(commands)
-    _add_ingest(commands)
-    _add_inspect(commands)
+    for add in (
+        _add_demo, _add_ingest, _add_inspect, _add_train, _add_predict, _add_evaluate,
+        _add_importance, _add_export,
+    ):  # fmt: skip
+        add(commands)
     return parser
 
 
@@ -78,6 +95,28 @@ def _add_quiet(parser: Any) -> None:
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
 
 
+def _add_jobs(parser: Any) -> None:
+    parser.add_argument("--jobs", type=int, help="threads (default: all that may be used)")
+
+
+def _add_memory(parser: Any) -> None:
+    parser.add_argument(
+        "--memory", help="memory limit, such as 512MB (default: a quarter of what there is)"
+    )
+
+
+def _verbose(args: argparse.Namespace) -> int:
+    return 0 if args.quiet else 1
+
+
+def _names(given: list[str] | None) -> list[str] | None:
+    """Names of an option that may be repeated and may hold several."""
+    return None if given is None else [name for part in given for name in part.split(",")]
+
+
+# -- demo ----------------------------------------------------------------------------------------
+
+
 def _add_demo(commands: Any) -> None:
     parser = _add(
         commands,
@@ -94,7 +133,7 @@ def _add_demo(commands: Any) -> None:
 def _demo(args: argparse.Namespace) -> None:
     from sparrowboost.demo import run_demo
 
-    result = run_demo(memory_limit=args.memory, keep=args.keep, verbose=0 if args.quiet else 1)
+    result = run_demo(memory_limit=args.memory, keep=args.keep, verbose=_verbose(args))
     last, data = result.last, result.dataset
     print(_summary(data))
     print(result.model)
@@ -105,12 +144,21 @@ def _demo(args: argparse.Namespace) -> None:
         f"Parquet, {result.train_seconds:.1f} s to train, {result.predict_seconds:.1f} s to "
         f"predict (and {result.write_seconds:.1f} s to write the files)\n"
         f"memory: peak {result.peak_bytes / 1e6:,.0f} MB of {args.memory}\n"
+        f"{_work(last, result.n_rules)}, where a full pass is {data.n_rows:,}"
+    )
+
+
+def _work(last: Event, n_rules: int) -> str:
+    """What training read and scanned, in words."""
+    return (
         f"samples: {last.n_samples}, the last of {last.sample_rows:,} rows; "
         f"{last.rows_read / last.rows_kept:.1f} rows read for each kept, "
-        f"{last.rows_read / result.n_rules:,.0f} read and "
-        f"{last.rows_scanned / result.n_rules:,.0f} scanned for each of {result.n_rules} rules, "
-        f"where a full pass is {data.n_rows:,}"
+        f"{last.rows_read / max(n_rules, 1):,.0f} read and "
+        f"{last.rows_scanned / max(n_rules, 1):,.0f} scanned for each of {n_rules} rules"
     )
+
+
+# -- ingest and inspect --------------------------------------------------------------------------
 
 
 def _add_ingest(commands: Any) -> None:
@@ -121,10 +169,18 @@ def _add_ingest(commands: Any) -> None:
         "Turn files into a shuffled, binned store, in bounded memory.",
         "sparrow ingest 'data/*.parquet' --label clicked --memory 512MB -o store/",
     )
-    parser.add_argument(
-        "data", nargs="+", help="files, globs or folders: Parquet, CSV, Arrow, libsvm or .npy"
-    )
+    parser.add_argument("data", nargs="+", help=FILES)
     parser.add_argument("-o", "--output", required=True, help="the store's folder, to be made")
+    _add_reading(parser)
+    parser.add_argument("--overwrite", action="store_true", help="replace a store that is there")
+    _add_memory(parser)
+    parser.add_argument("--seed", type=int, default=0, help="random state (default: %(default)s)")
+    _add_jobs(parser)
+    _add_quiet(parser)
+
+
+def _add_reading(parser: Any) -> None:
+    """Which columns are what, and how files are to be read."""
     parser.add_argument("--label", help="label column (or a .npy file); libsvm files have theirs")
     parser.add_argument("--weight", help="sample weight column (or a .npy file)")
     parser.add_argument("--positive", help="label to train against all others")
@@ -137,25 +193,24 @@ def _add_ingest(commands: Any) -> None:
             option, metavar="A,B", action="append", help=f"{what}, with commas between or repeated"
         )
     parser.add_argument(
-        "--memory", help="memory limit, such as 512MB (default: a quarter of what there is)"
-    )
-    parser.add_argument(
         "--no-header", dest="header", action="store_false", help="CSV files name no columns"
     )
     parser.add_argument("--format", help="of files whose suffix does not tell: parquet, csv, ...")
-    parser.add_argument("--overwrite", action="store_true", help="replace a store that is there")
-    parser.add_argument("--seed", type=int, default=0, help="random state (default: %(default)s)")
-    parser.add_argument("--jobs", type=int, help="threads (default: all that may be used)")
-    _add_quiet(parser)
 
 
 def _ingest(args: argparse.Namespace) -> None:
+    dataset = _ingest_to(args.output, args, overwrite=args.overwrite)
+    if not args.quiet:
+        print(_summary(dataset))
+
+
+def _ingest_to(path: str | None, args: argparse.Namespace, *, overwrite: bool = False) -> Dataset:
     from sparrowboost.build import ingest
 
-    dataset = ingest(
+    return ingest(
         args.data,
         label=args.label,
-        path=args.output,
+        path=path,
         weight=args.weight,
         positive=args.positive,
         columns=_names(args.columns),
@@ -164,18 +219,11 @@ def _ingest(args: argparse.Namespace) -> None:
         memory_limit=args.memory,
         header=args.header,
         format=args.format,
-        overwrite=args.overwrite,
+        overwrite=overwrite,
         n_jobs=args.jobs,
         random_state=args.seed,
-        verbose=0 if args.quiet else 1,
+        verbose=_verbose(args),
     )
-    if not args.quiet:
-        print(_summary(dataset))
-
-
-def _names(given: list[str] | None) -> list[str] | None:
-    """Names of an option that may be repeated and may hold several."""
-    return None if given is None else [name for part in given for name in part.split(",")]
 
 
 def _add_inspect(commands: Any) -> None:
@@ -183,10 +231,10 @@ def _add_inspect(commands: Any) -> None:
         commands,
         "inspect",
         _inspect,
-        "Show what a store holds: rows, features, bins, positives, bytes.",
+        "Show what a store or a model holds: rows, features, bins, trees.",
         "sparrow inspect store/",
     )
-    parser.add_argument("store", help="the store's folder")
+    parser.add_argument("path", help="the store's folder, or a model file")
     parser.add_argument("--all", action="store_true", help="show every feature")
     parser.add_argument("--verify", action="store_true", help="check every block's checksum, too")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -195,13 +243,43 @@ def _add_inspect(commands: Any) -> None:
 def _inspect(args: argparse.Namespace) -> None:
     from sparrowboost.store import Dataset
 
-    dataset = Dataset(args.store, verify=args.verify)
+    if Path(args.path).is_file():
+        _inspect_model(args)
+        return
+    dataset = Dataset(args.path, verify=args.verify)
     if args.json:
         print(json.dumps(_facts(dataset), indent=2))
         return
-    _show(dataset, every=args.all)
+    print(_summary(dataset))
+    _show_features(dataset.binning.features, every=args.all)
     if args.verify:
         print(f"all {dataset.n_blocks} blocks are as they were written.")
+
+
+def _inspect_model(args: argparse.Namespace) -> None:
+    from sparrowboost.model import load_model
+
+    model = load_model(args.path)
+    if args.json:
+        facts = {
+            "trees": model.n_trees,
+            "loss": model.loss,
+            "base_score": model.base_score,
+            "label": model.label_name,
+            "classes": list(model.classes),
+            "features": _feature_facts(model.binning.features),
+        }
+        print(json.dumps(facts, indent=2))
+        return
+    print(f"{model}\n{_meaning(model)}")
+    _show_features(model.binning.features, every=args.all)
+
+
+def _meaning(data: Dataset | Model) -> str:
+    """Which label is the positive one, in words."""
+    negative, positive = data.classes
+    other = "" if negative is None else f", else {negative!r}"
+    return f"{data.label_name} = {positive!r}{other}"
 
 
 def _facts(dataset: Dataset) -> dict[str, Any]:
@@ -214,41 +292,380 @@ def _facts(dataset: Dataset) -> dict[str, Any]:
         "weighted": dataset.weighted,
         "bytes": dataset.n_bytes,
         "blocks": dataset.n_blocks,
-        "features": [
-            {"name": f.name, "kind": f.kind, "bins": f.n_values} for f in dataset.binning.features
-        ],
+        "features": _feature_facts(dataset.binning.features),
     }
+
+
+def _feature_facts(features: Any) -> list[dict[str, Any]]:
+    return [{"name": f.name, "kind": f.kind, "bins": f.n_values} for f in features]
 
 
 def _summary(dataset: Dataset) -> str:
     from sparrowboost.memory import format_size
 
-    negative, positive = dataset.classes
     return (
         f"{dataset.path}: {dataset.n_rows:,} rows, {dataset.n_features} features, "
         f"{dataset.n_positive:,} positive ({dataset.n_positive / dataset.n_rows:.3%}; "
-        f"{dataset.label_name} = {positive!r}"
-        f"{'' if negative is None else f', else {negative!r}'}), "
+        f"{_meaning(dataset)}), "
         f"{'weighted, ' if dataset.weighted else ''}"
         f"{format_size(dataset.n_bytes)} in {dataset.n_blocks} blocks"
     )
 
 
-def _show(dataset: Dataset, *, every: bool = False) -> None:
+def _show_features(features: Any, *, every: bool) -> None:
+    shown = features if every else features[:SHOWN_FEATURES]
+    rows = [(f.name, f.kind, str(f.n_values), f.span()) for f in shown]
+    _show_table(("feature", "kind", "bins", "from ... to"), rows, right=(2,))
+    if len(shown) < len(features):
+        print(f"... and {len(features) - len(shown)} more (--all)")
+
+
+def _show_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()
+) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    print(_summary(dataset))
-    features = dataset.binning.features
-    shown = features if every else features[:SHOWN_FEATURES]
-    table = Table("feature", "kind", box=None)
-    table.add_column("bins", justify="right")
-    table.add_column("from ... to")
-    for feature in shown:
-        table.add_row(
-            escape(feature.name), feature.kind, str(feature.n_values), escape(feature.span())
-        )
+    table = Table(box=None)
+    for k, name in enumerate(header):
+        table.add_column(name, justify="right" if k in right else "left")
+    for row in rows:
+        table.add_row(*map(escape, row))
     Console().print(table)
-    if len(shown) < len(features):
-        print(f"... and {len(features) - len(shown)} more (--all)")
+
+
+# -- train ---------------------------------------------------------------------------------------
+
+# Parameters of the learner: option, type, words. Those not given keep the library's defaults.
+LEARNER: tuple[tuple[str, Callable[[str], Any], str], ...] = (
+    ("n_estimators", int, "most trees"),
+    ("learning_rate", float, "share of each leaf's best step that is taken"),
+    ("max_leaves", int, "leaves of a tree"),
+    ("max_depth", int, "splits on the way to a leaf"),
+    ("min_child_weight", float, "least weight on a side of a split, in ordinary rows"),
+    ("l2", float, "weight added to each side when splits are compared"),
+    ("loss", str, "logistic or exponential"),
+    ("stopping", str, "adaptive or paper"),
+    ("sample_size", lambda text: text if text == "auto" else int(text), "rows in memory, or auto"),
+    ("theta", float, "share of its first n_eff at which a sample is replaced"),
+    ("rho", float, "share of an edge that must be certain"),
+    ("sigma", float, "chance that any false split counts as proved"),
+    ("gamma_0", float, "first target of stopping=paper"),
+    ("early_stopping_rounds", int, "trees without a better validation score, after which to end"),
+    ("eval_metric", str, "log_loss, auc or exponential_loss"),
+)
+
+
+def _add_train(commands: Any) -> None:
+    parser = _add(
+        commands,
+        "train",
+        _train,
+        "Train a model on files, or on a store, in bounded memory. Ctrl-C saves what there is.",
+        "sparrow train 'data/*.parquet' --label clicked --memory 1GB -o model.json",
+    )
+    parser.add_argument("data", nargs="+", help=f"a store's folder; or {FILES}")
+    parser.add_argument("-o", "--output", required=True, help="model file: .json or .json.gz")
+    _add_reading(parser)
+    parser.add_argument("--valid", help="files of validation data, with the same label column")
+    parser.add_argument(
+        "--validation-fraction", type=float, metavar="F",
+        help="share of the rows to set aside as validation data",
+    )  # fmt: skip
+    learner = parser.add_argument_group("learner", "see docs/parameters.md")
+    for name, kind, what in LEARNER:
+        option = "--" + name.replace("_", "-")
+        learner.add_argument(option, dest=name, type=_typed(name, kind), metavar="X", help=what)
+    learner.add_argument(
+        "--monotone", metavar="A=1,B=-1", action="append",
+        help="features that the score may only rise with (1) or only fall with (-1)",
+    )  # fmt: skip
+    learner.add_argument("--balanced", action="store_true", help="let both labels weigh the same")
+    parser.add_argument("--report", metavar="FILE", help="write an HTML page about the training")
+    parser.add_argument("--history", metavar="FILE", help="write the events of training as JSON")
+    _add_memory(parser)
+    parser.add_argument("--seed", type=int, default=0, help="random state (default: %(default)s)")
+    _add_jobs(parser)
+    _add_quiet(parser)
+
+
+def _typed(name: str, kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    def parse(text: str) -> Any:
+        try:
+            return kind(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+
+    return parse
+
+
+def _train(args: argparse.Namespace) -> None:
+    from sparrowboost.history import History
+    from sparrowboost.params import Params
+    from sparrowboost.training import train
+    from sparrowboost.views import split
+
+    params = _params(args)
+    Params.make(**params)  # what is wrong is said before any row is read
+    _check_outputs(args)
+    dataset = _open_training(args)
+    rows, valid = dataset, args.valid
+    if args.validation_fraction is not None:
+        if valid is not None:
+            raise DataError("--valid and --validation-fraction exclude each other; give one.")
+        rows, valid = split(dataset, args.validation_fraction, args.seed)
+    last, history = _Last(), History()
+    try:
+        model = train(
+            rows,
+            valid=valid,
+            class_weight="balanced" if args.balanced else None,
+            callbacks=[last, history],
+            memory_limit=args.memory,
+            n_jobs=args.jobs,
+            random_state=args.seed,
+            verbose=_verbose(args),
+            **params,
+        )
+    except KeyboardInterrupt:
+        if last.model is None:
+            raise
+        last.model.save_model(args.output)
+        raise KeyboardInterrupt(
+            f"the {last.model.n_trees} trees that there were are in {args.output}."
+        ) from None
+    model.save_model(args.output)
+    _write_about(args, model, history, rows, params)
+    if not args.quiet:
+        print(f"{args.output}: {model}")
+        if last.event is not None:
+            n_rules = sum(len(tree.feature) for tree in model.trees)
+            print(f"{last.event.seconds:.1f} s; {_work(last.event, n_rules)}")
+        for metric, scores in history.scores.items():
+            print(f"validation {metric}: {scores[model.n_trees - 1]:.6g}")
+
+
+class _Last:
+    """Remembers the model as it was last."""
+
+    def __init__(self) -> None:
+        self.model: Model | None = None
+        self.event: Event | None = None
+
+    def __call__(self, event: Event) -> None:
+        self.event = event
+        self.model = getattr(event, "model", self.model)
+
+
+def _params(args: argparse.Namespace) -> dict[str, Any]:
+    """The parameters of the learner that were given."""
+    params = {name: getattr(args, name) for name, _, _ in LEARNER}
+    params = {name: value for name, value in params.items() if value is not None}
+    pairs = [item.rpartition("=") for item in _names(args.monotone) or ()]
+    if pairs:
+        try:
+            params["monotone_constraints"] = {name: int(sign) for name, _, sign in pairs}
+        except ValueError:
+            raise DataError("--monotone: give features and signs as A=1,B=-1.") from None
+    return params
+
+
+def _check_outputs(args: argparse.Namespace) -> None:
+    """Say before the work, not after it, that its result could not be written."""
+    for path in (args.output, args.report, args.history):
+        folder = Path(path).absolute().parent if path else None
+        if folder is not None and not os.access(folder, os.W_OK):
+            raise DataError(f"{path}: the folder {folder} is not there, or cannot be written to.")
+    if args.report:
+        from sparrowboost.plots import check_matplotlib
+
+        check_matplotlib()
+
+
+def _open_training(args: argparse.Namespace) -> Dataset:
+    """The store that was named, or a temporary one made of the files that were."""
+    from sparrowboost.store import MANIFEST, Dataset
+
+    (first, *more) = args.data
+    if not (Path(first) / MANIFEST).is_file():
+        return _ingest_to(None, args)
+    given = [
+        option
+        for option in ("label", "weight", "positive", "columns", "exclude", "categorical", "format")
+        if getattr(args, option) is not None
+    ]
+    if more or given:
+        what = f"--{given[0]}" if given else "other data"
+        raise DataError(f"{first} is a store, which has its columns; leave out {what}.")
+    return Dataset(first)
+
+
+def _write_about(
+    args: argparse.Namespace,
+    model: Model,
+    history: Any,
+    dataset: Dataset,
+    params: dict[str, Any],
+) -> None:
+    from sparrowboost.disk import replace_file
+
+    if args.history:
+        replace_file(Path(args.history), json.dumps(history.to_json()).encode())
+    if args.report:
+        from sparrowboost.report import write_report
+
+        about = {"model file": args.output, "data": " ".join(args.data)}
+        write_report(args.report, model, history, dataset=dataset, params=params, about=about)
+
+
+# -- what a model is used for --------------------------------------------------------------------
+
+
+def _add_predict(commands: Any) -> None:
+    parser = _add(
+        commands,
+        "predict",
+        _predict,
+        "Predict files of any size, and write the result to a file.",
+        "sparrow predict model.json 'new/*.parquet' --keep id -o predictions.parquet",
+    )
+    parser.add_argument("model", help="model file")
+    parser.add_argument("data", nargs="+", help=FILES)
+    parser.add_argument("-o", "--output", required=True, help="file to write: .parquet or .csv")
+    parser.add_argument(
+        "--keep", metavar="A,B", action="append", help="columns of the data to write, too"
+    )
+    parser.add_argument("--score", action="store_true", help="write half the log odds, too")
+    _add_jobs(parser)
+    _add_quiet(parser)
+
+
+def _predict(args: argparse.Namespace) -> None:
+    from sparrowboost.model import load_model
+    from sparrowboost.predictions import write_predictions
+
+    columns = ["prediction", "probability", *(["score"] if args.score else [])]
+    n = write_predictions(
+        load_model(args.model),
+        args.data,
+        args.output,
+        columns=columns,
+        keep=_names(args.keep) or (),
+        n_jobs=args.jobs,
+        verbose=_verbose(args),
+    )
+    if not args.quiet:
+        print(f"{args.output}: {n:,} rows")
+
+
+def _add_evaluate(commands: Any) -> None:
+    parser = _add(
+        commands,
+        "evaluate",
+        _evaluate,
+        "Say how good a model is on labelled files: AUC, log loss, calibration and more.",
+        "sparrow evaluate model.json test.parquet --json",
+    )
+    parser.add_argument("model", help="model file")
+    parser.add_argument("data", nargs="+", help=FILES)
+    parser.add_argument("--label", help="label column (default: as in the training data)")
+    parser.add_argument("--weight", help="sample weight column")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    _add_quiet(parser)
+
+
+def _evaluate(args: argparse.Namespace) -> None:
+    from sparrowboost.evaluation import evaluate
+    from sparrowboost.model import load_model
+
+    result = evaluate(
+        load_model(args.model),
+        args.data,
+        label=args.label,
+        weight=args.weight,
+        verbose=_verbose(args),
+    )
+    if args.json:
+        print(json.dumps(result.to_json(), indent=2))
+    else:
+        _show_evaluation(result)
+
+
+def _show_evaluation(result: Evaluation) -> None:
+    print(f"{result.n_rows:,} rows, {result.n_positive:,} positive")
+    for name in (
+        "auc", "average_precision", "log_loss", "exponential_loss", "brier", "accuracy",
+        "calibration_error",
+    ):  # fmt: skip
+        print(f"{name.replace('_', ' '):<18} {getattr(result, name):.6f}")
+    rows = [
+        (
+            f"{p.low:.1f} - {p.high:.1f}",
+            f"{p.weight:,.0f}",
+            f"{p.predicted:.4f}",
+            f"{p.observed:.4f}",
+        )
+        for p in result.calibration
+    ]
+    _show_table(("probability", "rows", "predicted", "observed"), rows, right=(1, 2, 3))
+
+
+def _add_importance(commands: Any) -> None:
+    parser = _add(
+        commands,
+        "importance",
+        _importance,
+        "Show which features a model owes its accuracy to.",
+        "sparrow importance model.json --top 10",
+    )
+    parser.add_argument("model", help="model file")
+    parser.add_argument(
+        "--kind",
+        choices=("gain", "splits"),
+        default="gain",
+        help="loss removed, or number of splits (default: %(default)s)",
+    )
+    parser.add_argument("--top", type=int, default=SHOWN_FEATURES, help="how many to show; 0: all")
+    parser.add_argument("--json", action="store_true", help="print JSON, of all features")
+
+
+def _importance(args: argparse.Namespace) -> None:
+    from sparrowboost.importance import feature_importances
+    from sparrowboost.model import load_model
+
+    model = load_model(args.model)
+    shares = feature_importances(model, args.kind).tolist()
+    ranked = sorted(zip(model.feature_names, shares, strict=True), key=lambda pair: -pair[1])
+    if args.json:
+        print(json.dumps(dict(ranked), indent=2))
+        return
+    shown = [pair for pair in ranked if pair[1] > 0][: args.top or None]
+    _show_table((f"share of {args.kind}", "feature"),
+                [(f"{share:.2%}", name) for name, share in shown], right=(0,))  # fmt: skip
+    if len(shown) < len(ranked):
+        unused = sum(share == 0 for share in shares)
+        print(f"... of {len(ranked)} features, of which {unused} are not used (--top 0, --json)")
+
+
+def _add_export(commands: Any) -> None:
+    parser = _add(
+        commands,
+        "export",
+        _export,
+        "Write a model as one of XGBoost's, with the same probabilities.",
+        "sparrow export model.json -o model.xgb.json",
+    )
+    parser.add_argument("model", help="model file")
+    parser.add_argument("-o", "--output", required=True, help="file to write: .json")
+    parser.add_argument(
+        "--data", nargs="+", help="rows by which to weigh the leaves, for SHAP values"
+    )
+
+
+def _export(args: argparse.Namespace) -> None:
+    from sparrowboost.model import load_model
+
+    model = load_model(args.model)
+    model.to_xgboost(args.output, data=args.data)
+    print(f"{args.output}: {model}")

@@ -36,16 +36,21 @@ def guard_disk(path: Path, needed: int) -> Iterator[None]:
 
 def replace_file(path: Path, data: bytes) -> None:
     """Write a file in one step: whatever happens, `path` is all of `data` or what it was before."""
-    temporary = path.parent / f".sparrow-{secrets.token_hex(4)}.tmp"
+    with replacing(path) as partial, guard_disk(path, len(data)), open(partial, "xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a name beside `path` to write to; move it to `path` if all went well, else delete it."""
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
-        with guard_disk(path, len(data)), open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        yield partial
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _message(path: Path, needed: int, free: int) -> str:

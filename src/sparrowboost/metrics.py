@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from sparrowboost.losses import MAX_MARGIN
 
+Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.uint8]  # (n,) 1 = positive
 Scores = npt.NDArray[np.floating]  # (n,) H(x), half the log odds
 Weights = npt.NDArray[np.floating] | None  # (n,) of the rows; None: all count alike
@@ -35,7 +36,14 @@ def auc(label: Labels, score: Scores, weight: Weights = None) -> float:
     >>> auc(np.array([0, 1, 0, 1]), np.array([0.1, 0.4, 0.4, 0.9]))
     0.875
     """
-    positives, negatives = _cumulated(label, score, weight)
+    return area(*_cumulated(label, score, weight))
+
+
+def area(positives: Floats, negatives: Floats) -> float:
+    """The AUC, from the weight of positives and negatives that score at least so much.
+
+    Both run from the highest score to the lowest. NaN where a label has no weight.
+    """
     p, n = positives[-1], negatives[-1]
     if p == 0 or n == 0:
         return float("nan")
@@ -52,7 +60,11 @@ def average_precision(label: Labels, score: Scores, weight: Weights = None) -> f
     >>> average_precision(np.array([0, 1, 0, 1]), np.array([0.1, 0.4, 0.35, 0.9]))
     1.0
     """
-    positives, negatives = _cumulated(label, score, weight)
+    return mean_precision(*_cumulated(label, score, weight))
+
+
+def mean_precision(positives: Floats, negatives: Floats) -> float:
+    """The average precision, from what `area` takes; NaN where positives have no weight."""
     if positives[-1] == 0:
         return float("nan")
     everything = positives + negatives
@@ -61,9 +73,7 @@ def average_precision(label: Labels, score: Scores, weight: Weights = None) -> f
     return float((precision * np.diff(positives, prepend=0)).sum() / positives[-1])
 
 
-def _cumulated(
-    label: Labels, score: Scores, weight: Weights
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _cumulated(label: Labels, score: Scores, weight: Weights) -> tuple[Floats, Floats]:
     """Weight of positives and negatives that score at least each distinct score, highest first."""
     order = np.argsort(score)[::-1]
     ranked = score[order]

@@ -35,6 +35,8 @@ class Model:
     base_score : float
         The score of a row before any tree: half the log odds of the labels.
     trees : tuple of Tree
+    label_name : str
+        The column that the labels came from.
 
     Examples
     --------
@@ -51,6 +53,7 @@ class Model:
     loss: str
     base_score: float
     trees: tuple[Tree, ...] = ()
+    label_name: str = "label"
     forest: Forest = field(default_factory=Forest, repr=False)
 
     @property
@@ -123,9 +126,8 @@ class Model:
             JSON that a person can read; packed by gzip if the name ends in .gz. A file that is
             there is replaced, in one step. See docs/model-files.md.
         """
-        write_model(
-            path, Contents(self.binning, self.classes, self.loss, self.base_score, self.trees)
-        )
+        parts = self.binning, self.classes, self.loss, self.base_score, self.trees, self.label_name
+        write_model(path, Contents(*parts))
 
     def to_xgboost(self, path: str | os.PathLike[str], *, data: Any = None) -> None:
         """Write the model as one of XGBoost's, which gives the same probabilities.

@@ -31,7 +31,10 @@ from sparrowboost.tree import MASK_WORDS, Tree
 
 FORMAT = "sparrow-model"
 VERSION = 1
-KEYS = ("format", "version", "sparrowboost", "loss", "base_score", "classes", "features", "trees")
+KEYS = (
+    "format", "version", "sparrowboost", "loss", "base_score", "label", "classes", "features",
+    "trees",
+)  # fmt: skip
 TREE_KEYS = ("feature", "goes_left", "left", "right", "value", "gain")
 
 MAX_SCORE = float(np.finfo(np.float32).max) / 2  # twice a score is what others call the margin
@@ -47,6 +50,7 @@ class Contents(NamedTuple):
     loss: str
     base_score: float
     trees: tuple[Tree, ...]
+    label_name: str
 
 
 class DocumentError(Exception):
@@ -68,13 +72,14 @@ def check_document(document: Any) -> Contents:
     if loss not in LOSSES:
         raise DocumentError(f"loss is {_show(loss)}, which is none of {', '.join(LOSSES)}")
     base_score = _check_number(document["base_score"], "base_score")
+    label_name = _check_text(document["label"], "label")
     classes = _check_classes(document["classes"])
     features = _check_features(document["features"])
     trees = _check_trees(document["trees"], features)
     most = abs(base_score) + sum(float(np.abs(tree.value).max()) for tree in trees)
     if most > MAX_SCORE:
         raise DocumentError("the values of its leaves add up to more than a float32 can hold")
-    return Contents(Binning(features), classes, loss, base_score, trees)
+    return Contents(Binning(features), classes, loss, base_score, trees, label_name)
 
 
 def _check_version(document: dict[str, Any]) -> None:

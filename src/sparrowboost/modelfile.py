@@ -4,6 +4,7 @@
     "format": "sparrow-model", "version": 1,
     "sparrowboost": "0.1.0",                          the release that wrote it
     "loss": "logistic", "base_score": -0.25,
+    "label": "clicked",                               the column that it was trained on
     "classes": ["no", "yes"],                         null: any other than the second
     "features": [
      {"name": "x", "kind": "float64", "thresholds": [0.5, 1.5]},
@@ -159,6 +160,7 @@ def _render(contents: Contents) -> str:
         "sparrowboost": __version__,
         "loss": contents.loss,
         "base_score": float(contents.base_score),
+        "label": contents.label_name,
         "classes": [_label_to_json(label) for label in contents.classes],
     }
     lines = [f"{_dump(key)}: {_dump(value)}" for key, value in head.items()]

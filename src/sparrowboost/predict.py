@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
@@ -45,7 +45,7 @@ def stream_scores(
         apply_trees(bins, *arrays, 0, n_trees, score)
         return score
 
-    return _stream(binning, data, work, n_jobs)
+    return (score for score, _ in stream(binning, data, work, n_jobs))
 
 
 def staged_scores(
@@ -66,7 +66,7 @@ def staged_scores(
 
     with tempfile.SpooledTemporaryFile(KEPT_BYTES, prefix="sparrow-predict-") as kept:
         sizes = []
-        for bins in _stream(binning, data, lambda bins: bins, n_jobs):
+        for bins, _ in stream(binning, data, lambda bins: bins, n_jobs):
             kept.write(bins.data)
             sizes.append(len(bins))
         score = np.full(sum(sizes), base_score, np.float32)
@@ -82,21 +82,29 @@ def staged_scores(
             yield score.copy()
 
 
-def _stream(
-    binning: Binning, data: Any, work: Callable[[Bins], A], n_jobs: int | None
-) -> Iterator[A]:
-    """The work on the bins of each block of a source, over threads, in the order of the rows."""
+def stream(
+    binning: Binning,
+    data: Any,
+    work: Callable[[Bins], A],
+    n_jobs: int | None = None,
+    keep: Sequence[str] = (),
+) -> Generator[tuple[A, list[pa.Array]]]:
+    """The work on the bins of each block of a source, over threads, in the order of the rows.
+
+    With it come other columns of the block, which are to be kept.
+    """
     n_jobs = check_jobs(n_jobs)
 
-    def bin_and_work(batch: pa.RecordBatch) -> A:
+    def bin_and_work(block: tuple[pa.RecordBatch, list[pa.Array]]) -> tuple[A, list[pa.Array]]:
+        batch, kept = block
         bins = np.empty((batch.num_rows, len(binning.features)), np.uint8)
         binning.apply(batch, bins)
-        return work(bins)
+        return work(bins), kept
 
     with tempfile.TemporaryDirectory(prefix="sparrow-predict-") as scratch:
-        batches = read_features(binning, data, Path(scratch))
+        blocks = read_features(binning, data, Path(scratch), keep)
         with (
-            closing(prefetch(batches, AHEAD)) as ahead,
+            closing(prefetch(blocks, AHEAD)) as ahead,
             closing(ordered_map(bin_and_work, ahead, n_jobs, n_jobs + AHEAD)) as results,
         ):
             yield from results
@@ -114,13 +122,17 @@ def reading(binning: Binning, names: Sequence[str], scratch: Path) -> OpenOption
     )
 
 
-def read_features(binning: Binning, data: Any, scratch: Path) -> Iterator[pa.RecordBatch]:
-    """The columns that a model needs, of any source that ingest reads."""
+def read_features(
+    binning: Binning, data: Any, scratch: Path, keep: Sequence[str] = ()
+) -> Iterator[tuple[pa.RecordBatch, list[pa.Array]]]:
+    """The columns that a model needs, of any source that ingest reads, and others to keep."""
     names = columns_of(binning, data)
     source = open_source(data, reading(binning, names, scratch))
-    _check_there(source, names)
-    for batch in source.blocks(names, BLOCK_ROWS):
-        yield batch if names == binning.names else batch.rename_columns(binning.names)
+    _check_there(source, names, "which the model was trained on")
+    _check_there(source, keep, "which is to be kept")
+    for batch in source.blocks(list(dict.fromkeys([*names, *keep])), BLOCK_ROWS):
+        kept = [batch.column(name) for name in keep]
+        yield batch.select(names).rename_columns(binning.names), kept
 
 
 def columns_of(binning: Binning, data: Any) -> list[str]:
@@ -133,11 +145,9 @@ def columns_of(binning: Binning, data: Any) -> list[str]:
     return binning.names
 
 
-def _check_there(source: Source, names: list[str]) -> None:
+def _check_there(source: Source, names: Sequence[str], why: str) -> None:
     have = set(source.columns)
     lacking = [name for name in names if name not in have]
     if lacking:
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-        raise DataError(
-            f"{source.name}: lacks column {lacking[0]!r}{more}, which the model was trained on."
-        )
+        raise DataError(f"{source.name}: lacks column {lacking[0]!r}{more}, {why}.")

@@ -110,7 +110,7 @@ def train(
     if factors is not None:
         dataset = with_class_weight(dataset, factors)
     base = base_score(*importance(dataset))
-    model = Model(dataset.binning, dataset.classes, p.loss, base)
+    model = Model(dataset.binning, dataset.classes, p.loss, base, label_name=dataset.label_name)
     with ExitStack() as stack:
         progress = stack.enter_context(make_progress(verbose))
         with compiling(progress):

@@ -57,7 +57,7 @@ class Watch:
         if isinstance(valid, Dataset):
             blocks = _stored(valid, model, most_rows)
         else:
-            blocks = _read(valid, model, label_name)
+            blocks = read_labelled(valid, model, label_name)
         self._bins, self._label, self._weight = _load(blocks, most_rows)
         if class_weight is not None:
             factor = np.array(class_weight, np.float32)[self._label]
@@ -125,7 +125,7 @@ def _joined(parts: list[Block]) -> Block:
 
 
 def _stored(data: Dataset, model: Model, most_rows: int) -> Iterator[Block]:
-    """Rows that are binned already; they lie in random order, so the first are as good as any."""
+    """Rows that are binned already; those of a label lie in random order: the first are as good."""
     same = data.binning is model.binning or data.binning.to_json() == model.binning.to_json()
     if not same or data.classes != model.classes:
         raise DataError(
@@ -133,19 +133,20 @@ def _stored(data: Dataset, model: Model, most_rows: int) -> Iterator[Block]:
             "the training data's; pass its source, or a part of the training data "
             "(sparrowboost.views.split)."
         )
-    for block in data.blocks():
-        yield Block(
-            block.bins[:most_rows],
-            block.label[:most_rows],
-            None if block.weight is None else block.weight[:most_rows],
-        )
-        most_rows -= len(block.label)
-        if most_rows <= 0:
-            return
+    share = min(1.0, most_rows / data.n_rows)
+    for label in (0, 1):
+        blocks = data.blocks_of(label)
+        left = math.ceil(share * data.block_rows[blocks].sum())
+        for index in blocks:
+            if left <= 0:
+                break
+            bins, labels, weight = data.read_block(index)
+            yield Block(bins[:left], labels[:left], None if weight is None else weight[:left])
+            left -= len(labels)
 
 
-def _read(valid: Any, model: Model, label_name: str) -> Iterator[Block]:
-    """Rows of a source, binned as the model's."""
+def read_labelled(valid: Any, model: Model, label_name: str) -> Iterator[Block]:
+    """Rows of a source with their labels, in their order, binned as the model's."""
     data, label, weight = _parts_of(valid, label_name)
     binning, classes = model.binning, model.classes
     with tempfile.TemporaryDirectory(prefix="sparrow-valid-") as scratch:
@@ -169,7 +170,7 @@ def _read(valid: Any, model: Model, label_name: str) -> Iterator[Block]:
     strange = sorted(map(str, table.labels.others - {classes[0]}))
     if classes[0] is not None and strange:
         raise DataError(
-            f"{table.source.name}: label {strange[0]!r} of the validation data is none of the "
+            f"{table.source.name}: label {strange[0]!r} is none of the "
             f"training data's, {classes[0]!r} and {classes[1]!r}."
         )
 

@@ -266,7 +266,7 @@ def _count_rows(
     """How many rows of `data` get to each leaf of each tree."""
     counts = [np.zeros(tree.n_leaves) for tree in trees]
     with tempfile.TemporaryDirectory(prefix="sparrow-predict-") as scratch:
-        for batch in read_features(binning, data, Path(scratch)):
+        for batch, _ in read_features(binning, data, Path(scratch)):
             bins = np.empty((batch.num_rows, len(binning.features)), np.uint8)
             binning.apply(batch, bins)
             for tree, count in zip(trees, counts, strict=True):
@@ -298,7 +298,7 @@ def make_frame(binning: Binning, data: Any) -> Any:
         raise DataError("xgboost_frame makes a pandas frame; pip install pandas.") from None
     parts = []
     with tempfile.TemporaryDirectory(prefix="sparrow-predict-") as scratch:
-        for batch in read_features(binning, data, Path(scratch)):
+        for batch, _ in read_features(binning, data, Path(scratch)):
             bins = np.empty((batch.num_rows, len(binning.features)), np.uint8, order="F")
             binning.apply(batch, bins)
             part = np.empty(bins.shape, np.float32)

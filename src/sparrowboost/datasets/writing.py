@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparrowboost.disk import guard_disk
+from sparrowboost.disk import guard_disk, replacing
 from sparrowboost.errors import DataError
 from sparrowboost.threads import prefetch
 
@@ -38,9 +37,10 @@ def write_parquet(
     `options` are of `pyarrow.parquet.ParquetWriter`.
     """
     path = Path(path)
+    check(path.parent.is_dir(), f"{path}: there is no folder {path.parent}; create it first.")
     made = prefetch(_row_groups(batches, row_group_rows), 1)
     with (
-        _replacing(path) as partial,
+        replacing(path) as partial,
         guard_disk(path, schema.serialize().size),  # the footer: the schema, and little more
         pq.ParquetWriter(partial, schema, **options) as writer,
         closing(made) as groups,  # else its thread outlives an error
@@ -49,18 +49,6 @@ def write_parquet(
             with guard_disk(path, group.nbytes):
                 writer.write_table(group, row_group_size=row_group_rows)
     return path
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """Give a name beside `path` to write to; move it to `path` if all went well, else delete it."""
-    check(path.parent.is_dir(), f"{path}: there is no folder {path.parent}; create it first.")
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
-    try:
-        yield partial
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _row_groups(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:

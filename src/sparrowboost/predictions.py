@@ -1,0 +1,172 @@
+"""Predictions of a source of any size, written to a file block by block."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pcsv
+import pyarrow.parquet as pq
+
+from sparrowboost.disk import guard_disk, replacing
+from sparrowboost.errors import DataError
+from sparrowboost.lookup import Bins
+from sparrowboost.losses import probability
+from sparrowboost.model import Model
+from sparrowboost.predict import stream
+from sparrowboost.progress import make_progress
+
+GROUP_ROWS = 1 << 20  # of a row group of a Parquet file
+COLUMNS = ("prediction", "probability", "score")
+
+
+def write_predictions(
+    model: Model,
+    data: Any,
+    path: str | os.PathLike[str],
+    *,
+    columns: Sequence[str] = ("prediction", "probability"),
+    keep: Sequence[str] = (),
+    n_jobs: int | None = None,
+    verbose: int = 1,
+) -> int:
+    """Predict all rows of a source and write the result to a file, in bounded memory.
+
+    The file appears under its name when it is whole.
+
+    Parameters
+    ----------
+    model : Model
+    data : anything that `ingest` reads
+    path : str or path
+        Ends in .parquet or .csv.
+    columns : sequence of {"prediction", "probability", "score"}
+        What to write: the more likely label, the probability of the positive label, and the score,
+        half its log odds.
+    keep : sequence of str
+        Columns of the source to write before them, such as an id.
+    n_jobs : int, optional
+        Threads; default: as many as this process may use.
+    verbose : int
+        0 is silent; 1 shows progress.
+
+    Returns
+    -------
+    int
+        The number of rows.
+
+    Examples
+    --------
+    >>> import sparrowboost, tempfile
+    >>> X = np.arange(200.0).reshape(100, 2)
+    >>> ds = sparrowboost.ingest(X, label=X[:, 0] > 80, verbose=0)
+    >>> model = sparrowboost.train(ds, n_estimators=20, verbose=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     n = write_predictions(model, X, f"{folder}/out.csv", keep=["f0"], verbose=0)
+    ...     print(open(f"{folder}/out.csv").read()[:54])
+    "f0","prediction","probability"
+    0,false,0.0858...
+    """
+    strange = [name for name in columns if name not in COLUMNS]
+    if strange or not columns:
+        raise DataError(
+            f"columns={list(columns)}: give some of {', '.join(COLUMNS)}; others are for keep=."
+        )
+    doubled = sorted(set(keep) & set(columns))
+    if doubled:
+        raise DataError(
+            f"column {doubled[0]!r} of the source would be there twice; do not keep it."
+        )
+    file = Path(path).expanduser().absolute()
+    if file.suffix not in (".parquet", ".csv"):
+        raise DataError(f"{file}: end the name in .parquet or .csv, by which the format is chosen.")
+    if not file.parent.is_dir():
+        raise DataError(f"{file}: there is no folder {file.parent}; make it first.")
+    n = 0
+    with (
+        make_progress(verbose) as progress,
+        progress.task("predicting", None) as task,
+        replacing(file) as partial,
+        closing(_batches(model, data, columns, keep, n_jobs)) as batches,
+    ):
+        writer: Any = None
+        try:
+            for batch in batches:
+                with guard_disk(file, batch.nbytes):
+                    if writer is None:
+                        writer = _open(partial, file.suffix, batch.schema)
+                    writer.write(batch)
+                n += batch.num_rows
+                task.advance(batch.num_rows)
+        finally:
+            if writer is not None:
+                with guard_disk(file, 0):
+                    writer.close()
+        if writer is None:
+            raise DataError("there are no rows to predict.")
+    return n
+
+
+def _open(path: Path, suffix: str, schema: pa.Schema) -> Any:
+    if suffix == ".csv":
+        return pcsv.CSVWriter(path, schema)
+    return _GroupWriter(pq.ParquetWriter(path, schema))
+
+
+class _GroupWriter:
+    """Writes batches to a Parquet file in row groups of many."""
+
+    def __init__(self, writer: pq.ParquetWriter) -> None:
+        self._writer = writer
+        self._held: list[pa.RecordBatch] = []
+        self._rows = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._held.append(batch)
+        self._rows += batch.num_rows
+        if self._rows >= GROUP_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._held:
+            table = pa.Table.from_batches(self._held).unify_dictionaries()
+            self._writer.write_table(table, row_group_size=GROUP_ROWS)
+        self._held, self._rows = [], 0
+
+    def close(self) -> None:
+        self._flush()
+        self._writer.close()
+
+
+def _batches(
+    model: Model, data: Any, columns: Sequence[str], keep: Sequence[str], n_jobs: int | None
+) -> Generator[pa.RecordBatch]:
+    from sparrowboost.kernels.scores import apply_trees
+
+    forest, n_trees = model.forest.arrays, model.n_trees
+    classes = pa.array(model.classes)  # null: any other label than the positive one
+
+    def work(bins: Bins) -> dict[str, pa.Array]:
+        score = np.full(len(bins), model.base_score, np.float32)
+        apply_trees(bins, *forest, 0, n_trees, score)
+        return {
+            "prediction": classes.take(pa.array((score > 0).astype(np.int8))),
+            "probability": pa.array(probability(score)),
+            "score": pa.array(score),
+        }
+
+    for made, kept in stream(model.binning, data, work, n_jobs, keep):
+        arrays = [*map(_plain, kept), *(made[name] for name in columns)]
+        yield pa.RecordBatch.from_arrays(arrays, [*keep, *columns])
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    """Words written out: dictionaries differ from block to block, and CSV has none."""
+    if pa.types.is_dictionary(array.type):
+        return array.dictionary_decode()
+    return array
