@@ -61,14 +61,14 @@ def read(path, names, rows):
     return pa.concat_tables([as_words(pa.Table.from_batches([b])) for b in batches])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.integers(0, 99),
     st.sampled_from(["NONE", "SNAPPY", "ZSTD", "GZIP", "BROTLI", "LZ4"]),
     st.sampled_from(["1.0", "2.0"]),
     st.sampled_from([40, 300, 1 << 20]),  # bytes of a page
     st.sampled_from([700, 2_000, 10_000]),  # rows of a row group
-    st.integers(1, 6_000),
+    st.sampled_from([150, 999, 6_000]),  # rows asked for
     st.booleans(),
     st.sampled_from([100, 1 << 20]),  # bytes of a dictionary, beyond which values are written plain
 )
@@ -109,7 +109,7 @@ def test_a_damaged_page_is_told(tmp_path):
     good = bytearray(path.read_bytes())
     rng = np.random.default_rng(0)
     body = len(good) - int.from_bytes(good[-8:-4], "little") - 8
-    for position in rng.integers(4, body, 100):
+    for position in rng.integers(4, body, 60):
         bad = good.copy()
         bad[position] ^= 1 << int(rng.integers(8))
         path.write_bytes(bad)
@@ -127,7 +127,7 @@ def test_damage_without_checksums_never_hangs_or_crashes(tmp_path):
     rng = np.random.default_rng(0)
     body = len(good) - int.from_bytes(good[-8:-4], "little") - 8
     told = 0
-    for _ in range(300):
+    for _ in range(150):
         bad = good.copy()
         for position in rng.integers(4, body, rng.integers(1, 20)):
             bad[position] = rng.integers(256)

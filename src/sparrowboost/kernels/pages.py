@@ -160,6 +160,32 @@ def take_places(data, end, optional, state, said, out):
 
 
 @kernel
+def open_all(data, filled, state, said, words):
+    """Find the dictionaries with which pages of many columns begin, where that is plain sailing.
+
+    data   (k, w)       uint8  IN   a column's pages, not packed
+    filled (k,)         int64  IN   where they end; 0: not this column
+    state  (k, N_STATE) int64  OUT  a reader that stands before the page after it
+    said   (N_SAID,)    int64  OUT  for work
+    words  (k, 3)       int64  OUT  number of words, and where their bytes begin and end; or -1
+    """
+    for c in range(data.shape[0]):
+        words[c] = -1
+        state[c] = 0
+        start = read_header(data[c, : filled[c]], said)
+        stop = start + said[PACKED]
+        if start < 0 or said[PACKED] < 0 or stop > filled[c] or said[CRC] >= 0:
+            continue
+        if (
+            said[KIND] == DICTIONARY_PAGE
+            and said[VALUES] >= 0
+            and (said[ENCODING] == PLAIN or said[ENCODING] == PLAIN_DICTIONARY)
+        ):
+            words[c, 0], words[c, 1], words[c, 2] = said[VALUES], start, stop
+            state[c, NEXT] = stop
+
+
+@kernel
 def take_all(data, filled, optional, state, said, out, done):
     """`take_places` of many columns at once.
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -52,10 +52,10 @@ class Desk:
         self.state = np.zeros((n_columns, pages.N_STATE), np.int64)
         self.said = np.empty(pages.N_SAID, np.int64)
         self._done = np.empty(n_columns, np.int64)
+        self._words = np.empty((n_columns, 3), np.int64)
 
-    def read_whole(self, file: int, metas: Sequence[Any]) -> list[int]:
-        """Read chunks that fit in their buffers, neighbours at once; the bytes read of each."""
-        ready = [0] * len(metas)
+    def open(self, file: int, metas: Sequence[Any]) -> list[pa.Array | None]:
+        """Read whole chunks, neighbours at once; the dictionary of each, None: not that simple."""
         row: list[memoryview] = []
         start = at = 0
         for place, meta in enumerate(metas):
@@ -63,13 +63,21 @@ class Desk:
             if row and (offset != at or len(row) == MAX_VECTORS):
                 os.preadv(file, row, start)
                 row = []
-            if 0 < size <= BUFFER_BYTES:
+            if 0 < size <= BUFFER_BYTES and CODECS.get(meta.compression, "") is None:
                 start = start if row else offset
                 row.append(self.buffer[place, :size].data)
-                ready[place], at = size, offset + size
+                self.filled[place], at = size, offset + size
         if row:
             os.preadv(file, row, start)
-        return ready
+        pages.open_all(self.buffer, self.filled, self.state, self.said, self._words)
+        dictionaries: list[pa.Array | None] = []
+        for place, (n, first, last) in enumerate(self._words.tolist()):
+            simple = 0 <= n <= 256 and metas[place].physical_type == "BYTE_ARRAY"
+            if not simple:
+                self.filled[place] = 0
+            words = self.buffer[place, first:last].tobytes() if simple else b""
+            dictionaries.append(_strings(words, n) if simple else None)
+        return dictionaries
 
     def take(self, n: int) -> tuple[npt.NDArray[np.uint8], list[int]]:
         """(k, n) places of all columns, and how far that went of each."""
@@ -78,6 +86,12 @@ class Desk:
             self.buffer, self.filled, self.optional, self.state, self.said, out, self._done
         )
         return out, self._done.tolist()
+
+
+class Plain(NamedTuple):
+    """A column that the desk alone reads."""
+
+    dictionary: pa.Array
 
 
 class CodedGroup:
@@ -100,18 +114,36 @@ class CodedGroup:
         self._taken = 0
         self._desk = Desk(len(columns))
         self._raw = os.open(path, os.O_RDONLY)
-        self._columns: dict[str, CodedChunk | pa.Array] = {}  # an array, if Arrow had to read it
         meta = file.metadata.row_group(group)
-        metas = {name: meta.column(i) for name, i in columns.items()}
-        ready = self._desk.read_whole(self._raw, list(metas.values()))
-        for place, (name, i) in enumerate(columns.items()):
-            optional = file.schema.column(i).max_definition_level > 0
-            try:
-                self._columns[name] = CodedChunk(
-                    self._raw, metas[name], self._desk, place, ready[place], optional=optional
-                )
-            except NotCoded:
-                self._read(name)
+        self._metas = {name: meta.column(i) for name, i in columns.items()}
+        for place, i in enumerate(columns.values()):
+            self._desk.optional[place] = file.schema.column(i).max_definition_level > 0
+        # How each is read: at the desk alone, by a reader of its own, or by Arrow, all at once.
+        self._columns: dict[str, Plain | CodedChunk | pa.Array] = {}
+        dictionaries = self._open(list(self._metas.values()))
+        for place, (name, dictionary) in enumerate(zip(columns, dictionaries, strict=True)):
+            if dictionary is None:
+                self._look_closer(name, place, None)
+            else:
+                self._columns[name] = Plain(dictionary)
+
+    def _open(self, metas: Sequence[Any]) -> Sequence[pa.Array | None]:
+        try:
+            return self._desk.open(self._raw, metas)
+        except NotCoded:
+            self._desk.filled[:] = 0
+            return [None] * len(metas)
+
+    def _look_closer(
+        self, name: str, place: int, dictionary: pa.Array | None
+    ) -> CodedChunk | pa.Array:
+        """Give a column a reader of its own, or leave it to Arrow."""
+        try:
+            chunk = CodedChunk(self._raw, self._metas[name], self._desk, place, dictionary)
+        except NotCoded:
+            return self._read(name)
+        self._columns[name] = chunk
+        return chunk
 
     def _read(self, name: str) -> pa.Array:
         """A column as Arrow reads it, from now on."""
@@ -127,13 +159,16 @@ class CodedGroup:
         widest = self._desk.state[:, pages.WIDEST].tolist()
         buffer = pa.py_buffer(places)
         arrays: dict[str, pa.Array] = {}
-        for k, (name, column) in enumerate(self._columns.items()):
+        for k, name in enumerate(self._columns):
+            column = self._columns[name]
+            if isinstance(column, Plain):
+                if done[k] == n and has_all(column.dictionary, widest[k], places[k]):
+                    arrays[name] = _array(buffer.slice(k * n, n), n, column.dictionary)
+                    continue
+                column = self._look_closer(name, k, column.dictionary)
             if isinstance(column, CodedChunk):
                 try:
-                    if done[k] == n and column.has_all(widest[k], places[k]):
-                        arrays[name] = _array(buffer.slice(k * n, n), n, column.dictionary)
-                    else:
-                        arrays[name] = column.take(places[k], done[k])
+                    arrays[name] = column.take(places[k], done[k])
                     continue
                 except NotCoded:
                     column = self._read(name)
@@ -160,38 +195,44 @@ class CodedChunk:
     meta : pyarrow.parquet.ColumnChunkMetaData
     desk, place : Desk, int
         Where to read it.
-    ready : int
-        Bytes of it that are on the desk.
-    optional : bool
-        Whether values may be missing.
+    dictionary : pyarrow.Array, optional
+        Its words, if the desk has begun to read it.
     """
 
     def __init__(
-        self, file: int, meta: Any, desk: Desk, place: int, ready: int, *, optional: bool
+        self, file: int, meta: Any, desk: Desk, place: int, dictionary: pa.Array | None
     ) -> None:
         if meta.physical_type != "BYTE_ARRAY" or meta.compression not in CODECS:
             raise NotCoded
         codec = CODECS[meta.compression]
         self._codec = pa.Codec(codec) if codec else None
-        self._file, self._optional = file, optional
+        self._file, self._optional = file, bool(desk.optional[place])
         self._at = meta.dictionary_page_offset or 0  # of the next page, in the file
         self._end = self._at + meta.total_compressed_size
         self._desk, self._place = desk, place
         self._buffer, self._said = desk.buffer[place], desk.said
-        self._buffer_at, self._filled = self._at, ready  # where in the file the buffer is from
-        desk.optional[place] = optional
+        self._buffer_at = self._at  # where in the file the buffer is from
+        self._filled = int(desk.filled[place])
         self._present: Bytes | None = None  # of values still to come of a page, if some are missing
+        self._in_buffer = self._codec is None
+        self._state = desk.state[place]
+        self._pages, self._pages_end = self._buffer, self._filled
+        if dictionary is None:
+            dictionary = self._read_dictionary()
+        self.dictionary = dictionary
+        self._dtype = np.uint8 if len(dictionary) <= 256 else np.int32
+        if self._in_buffer:
+            self._leave_to_desk()
+
+    def _read_dictionary(self) -> pa.Array:
+        self._desk.filled[self._place] = 0
         kind, n, encoding, body = self._page()
         if kind != pages.DICTIONARY_PAGE or encoding not in (pages.PLAIN, pages.PLAIN_DICTIONARY):
             raise NotCoded
-        self.dictionary = _strings(self._unpacked(body).tobytes(), n)
-        self._dtype = np.uint8 if n <= 256 else np.int32
-        self._in_buffer = self._codec is None
-        self._pages, self._pages_end = self._buffer, self._filled if self._in_buffer else 0
         self._state = np.zeros(pages.N_STATE, np.int64)
         self._state[pages.NEXT] = self._at - self._buffer_at
-        if self._in_buffer:
-            self._leave_to_desk()
+        self._pages_end = self._filled if self._in_buffer else 0
+        return _strings(self._unpacked(body).tobytes(), n)
 
     def _leave_to_desk(self) -> None:
         """Let the desk go on with the pages in the buffer."""
@@ -200,11 +241,6 @@ class CodedChunk:
             here[:] = self._state
             self._state = here
             self._desk.filled[self._place] = self._filled
-
-    def has_all(self, width: int, places: npt.NDArray[Any]) -> bool:
-        """Whether the dictionary has all of these places, of so many bits each."""
-        n = len(self.dictionary)
-        return 1 << width <= n or int(places.max(initial=0)) < n
 
     def take(self, row: Bytes, done: int) -> pa.DictionaryArray:
         """The next values; of `row`, for their places, the desk did some already."""
@@ -227,7 +263,7 @@ class CodedChunk:
             absent[done : done + len(present)] = present == 0
             self._take_some(present, out[done : done + len(present)])
             done += len(present)
-        if (absent is None or not absent.all()) and not self.has_all(MAX_WIDTH, out):
+        if (absent is None or not absent.all()) and not has_all(self.dictionary, MAX_WIDTH, out):
             raise NotCoded
         places = pa.array(out, mask=absent)
         return pa.DictionaryArray.from_arrays(places, self.dictionary, safe=False)
@@ -361,6 +397,12 @@ def _padded(body: Bytes) -> Bytes:
     out = np.zeros(len(body) + pages.SPARE, np.uint8)
     out[: len(body)] = body
     return out
+
+
+def has_all(dictionary: pa.Array, width: int, places: npt.NDArray[Any]) -> bool:
+    """Whether a dictionary has all of these places, of so many bits each."""
+    n = len(dictionary)
+    return 1 << width <= n or int(places.max(initial=0)) < n
 
 
 def _array(places: pa.Buffer, n: int, dictionary: pa.Array) -> pa.Array:
