@@ -57,6 +57,8 @@ def max_depth(params: Params) -> int:
 class Grower(Protocol):
     """Grows one tree after the other on whatever sample the scanner has."""
 
+    memory: float  # what it knows of the trees so far: all that the next one depends on
+
     def grow(self, model: Model) -> Grown | None:
         """The next tree, or None if the sample shows nothing that stands out from noise."""
         ...
@@ -92,6 +94,15 @@ class AdaptiveGrower:
         values = BLOCK_ROWS * scanner.slots.n_features
         self._least = max(1, -(-START_VALUES // values))
         self._start = self._least
+
+    @property
+    def memory(self) -> float:
+        """Blocks with which the next run begins."""
+        return self._start
+
+    @memory.setter
+    def memory(self, blocks: float) -> None:
+        self._start = int(blocks)
 
     def grow(self, model: Model) -> Grown | None:
         scanner = self._scanner
@@ -184,7 +195,7 @@ class PaperGrower:
     ) -> None:
         self._scanner, self._rule, self._rate = scanner, rule, params.learning_rate
         self._max_leaves, self._max_depth = params.max_leaves, max_depth(params)
-        self._gamma = params.gamma_0
+        self.memory = params.gamma_0  # the first target of the next tree
 
     def grow(self, model: Model) -> Grown | None:
         scanner = self._scanner
@@ -192,7 +203,7 @@ class PaperGrower:
         depth, value, bounds = [0], [0.0], [FREE]
         fired: list[tuple[Edge, float]] = []
         run_rows = 0
-        gamma = self._gamma
+        gamma = self.memory
         while tree.n_leaves < self._max_leaves:
             found = self._scan(gamma, depth, value, bounds)
             run_rows += scanner.n_rows
@@ -212,7 +223,7 @@ class PaperGrower:
             value.append(right)
         if not fired:
             return None
-        self._gamma = max(rule.gamma for rule, _ in fired)
+        self.memory = max(rule.gamma for rule, _ in fired)
         finished = tree.finish(np.array(value, np.float32))
         scanner.finish(finished)
         rule, gamma = fired[0]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -11,6 +14,7 @@ from sparrowboost.losses import Loss
 
 # Of a block, rows are numbered by 16 bits, and their bins stay in a core's cache while it is split.
 BLOCK_ROWS = 1 << 14
+STATE = tuple(f"sample_{name}" for name in ("bins", "label", "u", "score", "copies", "numbers"))
 ROW_BYTES = 1 + 4 + 4 + 4 + 2  # label, importance, score, weight, order
 
 
@@ -57,6 +61,20 @@ class Sample:
         self.n_eff_drawn = self.n_eff
         # What an ordinary row weighed when the sample was new; rows of no importance are none.
         self.unit = self.weight / max(int(np.count_nonzero(u)), 1)
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """The sample as it is now, to go on from; no tree was grown on it yet."""
+        numbers = np.array([self._version[0], self.n_eff_drawn, self.unit])
+        arrays = (self.bins, self.label, self.u, self.score, self.copies, numbers)
+        return dict(zip(STATE, arrays, strict=True))
+
+    @classmethod
+    def restored(cls, state: Mapping[str, npt.NDArray[Any]], loss: Loss) -> Sample:
+        """The sample of a state."""
+        bins, label, u, score, copies, (n_trees, n_eff, unit) = (state[name] for name in STATE)
+        sample = cls(bins, label, u, score, int(n_trees), loss, whole=False, copies=copies)
+        sample.n_eff_drawn, sample.unit = float(n_eff), float(unit)
+        return sample
 
     def bound_shares(self, share: float) -> None:
         """Cut the importance of rows that hold more than this share of the sample's weight."""

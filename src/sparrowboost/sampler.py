@@ -15,10 +15,10 @@ rule all rows of a label weigh the same, and of what they weigh later the last s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -104,6 +104,7 @@ class Sampler:
     loss : Loss
     base_score : float
     folder : where the strata's scratch file goes
+    keep : a name for that file, if training may have to go on from it
     seed : int
     n_jobs : int
         Threads of a draw, also of one in the background.
@@ -118,7 +119,9 @@ class Sampler:
         folder: Path,
         seed: int,
         n_jobs: int,
+        keep: str | None = None,
     ) -> None:
+        self._keep = keep
         self._dataset, self._loss, self._base, self._folder = dataset, loss, base_score, folder
         self._seed, self._n_jobs = seed, n_jobs
         self._strata: Strata | None = None
@@ -158,6 +161,35 @@ class Sampler:
         self.counts.bytes_read += n_read * (self._dataset.n_features + STATE_BYTES)
         self.counts.rows_kept += sample.n
         self.counts.n_samples += 1
+        return sample
+
+    # -- to go on from, after a crash ------------------------------------------------------------
+
+    def state(self, sample: Sample) -> dict[str, npt.NDArray[Any]]:
+        """All that the next draws depend on, and the sample that was drawn last."""
+        assert self._next is None, "a draw is under way"
+        strata = {} if self._strata is None else self._strata.state()
+        return {
+            "sampler_draws": np.array(self._draws),
+            "sampler_counts": np.array(astuple(self.counts)),
+            "sampler_spread": self._spread.copy(),
+            "sampler_unread_0": self._unread[0],
+            "sampler_unread_1": self._unread[1],
+            **strata,
+            **({} if sample.whole else sample.state()),
+        }
+
+    def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> Sample:
+        """Go on from a state; the sample that was drawn last."""
+        self._draws = int(state["sampler_draws"])
+        self._spread[:] = state["sampler_spread"]
+        self._unread = [state["sampler_unread_0"], state["sampler_unread_1"]]
+        if "strata_chunks" in state:
+            self._strata = self._make_strata()
+            self._strata.restore(state)
+        drawn = "sample_bins" in state
+        sample = Sample.restored(state, self._loss) if drawn else self.all_rows()
+        self.counts = Counts(*state["sampler_counts"].tolist())
         return sample
 
     # -- one draw --------------------------------------------------------------------------------
@@ -282,9 +314,12 @@ class Sampler:
 
     def _put_back(self, rows: Rows, w: npt.NDArray[np.float32]) -> None:
         if self._strata is None:
-            data = self._dataset
-            self._strata = Strata(self._folder, data.n_features, weighted=data.weighted)
+            self._strata = self._make_strata()
         self._strata.append(rows, w)
+
+    def _make_strata(self) -> Strata:
+        data = self._dataset
+        return Strata(self._folder, data.n_features, weighted=data.weighted, keep=self._keep)
 
     def _learn(self, stratum: int, spread: float) -> None:
         """Remember what a stratum's weights were when read: drifted rows ask for more reading."""

@@ -47,7 +47,7 @@ class Scanner:
         self.slots, self._crew, self._curved = slots, crew, curved
         self._max_leaves = max_leaves
         self._make_room(slots)
-        self._cursor = 0
+        self.cursor = 0
         self.rows_scanned = 0
 
     def _make_room(self, slots: Slots) -> None:
@@ -68,7 +68,7 @@ class Scanner:
         self._order = np.empty(sample.n, np.uint16)
         shape = (sample.n_blocks, len(self.evidence))
         self._begin, self._count = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
-        self._cursor = 0
+        self.cursor = 0
 
     def start(self, forest: Forest, n_trees: int) -> TreeBuilder:
         """A new tree, with nothing scanned yet."""
@@ -112,8 +112,8 @@ class Scanner:
         """Read on until the run has so many blocks, or all."""
         n = self.sample.n_blocks
         more = min(n_blocks, n) - len(self._blocks)
-        new = (self._cursor + np.arange(more)) % n
-        self._cursor = int((self._cursor + more) % n)
+        new = (self.cursor + np.arange(more)) % n
+        self.cursor = int((self.cursor + more) % n)
         self._blocks = np.concatenate((self._blocks, new))
         parts = self._cut(new, len(new) * BLOCK_ROWS)
         self._crew.run([partial(self._arrive, part, k) for k, part in enumerate(parts)])

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,21 +80,31 @@ class Strata:
     folder : where the scratch file is made
     n_features : int
     weighted : whether rows have user weights
+    keep : a name in the folder for the file, which then outlives the process; what it held when
+        `state` was last asked for stays there until `state` is asked for again
     """
 
-    def __init__(self, folder: Path, n_features: int, *, weighted: bool) -> None:
+    def __init__(
+        self, folder: Path, n_features: int, *, weighted: bool, keep: str | None = None
+    ) -> None:
         self._d, self._weighted = n_features, weighted
         self._row_bytes = n_features + STATE_BYTES + 4 * weighted
         self.chunk_rows = max(1, CHUNK_BYTES // self._row_bytes)
         self._folder = folder
+        self._kept = keep is not None
         try:
-            self._file = tempfile.TemporaryFile(dir=folder, prefix="sparrow-strata-")  # noqa: SIM115
+            self._file: Any = (
+                tempfile.TemporaryFile(dir=folder, prefix="sparrow-strata-")  # noqa: SIM115
+                if keep is None
+                else os.fdopen(os.open(folder / keep, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+            )
         except OSError as error:
             raise StoreError(
                 f"{folder}: scratch cannot be written ({error.strerror}); give scratch= a folder "
                 "that can."
             ) from None
         self._free: list[int] = []
+        self._freed: list[int] = []  # since the last `state`, which may need what is there
         self._places = 0
         self._chunks: list[list[Chunk]] = [[] for _ in range(N_STRATA)]
         self._buffers: list[list[Rows]] = [[] for _ in range(N_STRATA)]
@@ -202,7 +213,39 @@ class Strata:
     def forget(self, chunk: Chunk | Rows) -> None:
         """Use the place of a chunk, whose rows were read, for others."""
         if isinstance(chunk, Chunk):
-            self._free.append(chunk.place)
+            (self._freed if self._kept else self._free).append(chunk.place)
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """All that is not in the file, to go on from; the file is on the disk when it returns."""
+        os.fsync(self._file.fileno())
+        self._free += self._freed
+        self._freed = []
+        waiting = [self._joined(k) if self._waiting[k] else None for k in range(N_STRATA)]
+        rows = [part for part in waiting if part is not None]
+        chunks = [(k, *chunk) for k, of in enumerate(self._chunks) for chunk in of]
+        names = [f"strata_{name}" for name in Rows._fields]
+        parts = Rows._make(map(np.concatenate, zip(*rows, strict=True))) if rows else ()
+        return {
+            "strata_chunks": np.array(chunks, np.int64).reshape(-1, 3),
+            "strata_free": np.array(self._free, np.int64),
+            "strata_waiting": self._waiting.copy(),
+            **dict(zip(names, parts, strict=False)),
+        }
+
+    def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Go on from a state, and from the file as it was then."""
+        for k, place, n in state["strata_chunks"].tolist():
+            self._chunks[k].append(Chunk(place, n))
+            self._places = max(self._places, place + 1)
+        self._free = state["strata_free"].tolist()
+        self._places = max([self._places, *(place + 1 for place in self._free)])
+        self._waiting[:] = state["strata_waiting"]
+        if self._waiting.any():
+            rows = Rows._make(state[f"strata_{name}"] for name in Rows._fields)
+            ends = np.cumsum(self._waiting)
+            for k in np.flatnonzero(self._waiting):
+                part = rows.take(slice(ends[k] - self._waiting[k], ends[k]))
+                self._buffers[k] = [Rows._make(array.copy() for array in part)]
 
     @property
     def scratch_bytes(self) -> int:

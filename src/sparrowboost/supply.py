@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from sparrowboost.grower import Grown
 from sparrowboost.model import Model
@@ -49,6 +53,15 @@ class Supply:
         if self._sizes.whole:
             return self._use(self._sampler.all_rows())
         return self._use(self._sampler.first(self._sampler.weigh_base(), self._rows))
+
+    def state(self) -> dict[str, Any]:
+        """All that the next samples depend on; asked for when a sample was just put in use."""
+        return {"supply_rows": np.array(self._rows), **self._sampler.state(self._sample)}
+
+    def restore(self, state: Mapping[str, Any]) -> Sample:
+        """Go on from a state; the sample that was in use."""
+        self._rows = int(state["supply_rows"])
+        return self._use(self._sampler.restore(state))
 
     def _use(self, sample: Sample) -> Sample:
         self._sample, self._fresh = sample, True

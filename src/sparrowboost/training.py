@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from sparrowboost.build import CODE_BYTES, RandomState, check_seed
+from sparrowboost.checkpoint import STRATA, Checkpoint, Kept, identity
 from sparrowboost.errors import DataError, MemoryLimitError
 from sparrowboost.events import Callback, Converged, Event, Finished, SampleDrawn, TreeAdded
 from sparrowboost.evidence import Slots
@@ -38,6 +39,7 @@ NOISE = 1.0  # standard deviations that a split must show after a full pass over
 WHOLE_NOISE = 0.0  # the same where the sample is all there is: as other boosters do
 STRATA_BYTES = 48 * CHUNK_BYTES  # buffers of the strata in use, and chunks on the way
 WATCH_SHARE = 8  # of the limit, for validation rows
+SAVE_SECONDS = 30.0  # between two checkpoints where all rows are in memory
 MIN_ROWS = 10_000  # of a sample, below which training makes no sense
 
 
@@ -48,6 +50,7 @@ def train(
     class_weight: str | Mapping[Any, float] | None = None,
     callbacks: Iterable[Callback] = (),
     memory_limit: int | float | str | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     scratch: str | os.PathLike[str] | None = None,
     n_jobs: int | None = None,
     random_state: RandomState = 0,
@@ -72,6 +75,10 @@ def train(
     memory_limit : int or str, optional
         Peak memory of the process, such as "512MB". Default: a quarter of what the machine, or the
         cgroup that this process runs in, allows.
+    checkpoint : str or path, optional
+        Folder in which to keep what is needed to go on after a crash: call `train` again with the
+        same arguments, and it goes on from there to the same model. With more `n_estimators` than
+        before, a training that had ended goes on, too. See docs/reliability.md.
     scratch : str or path, optional
         Folder for the strata's file, which has no name and is gone whatever ends the process.
         Default: the store's folder.
@@ -120,11 +127,23 @@ def train(
             room = limit // WATCH_SHARE
             watch = Watch(valid, model, dataset.label_name, p.eval_metric, room, factors)
         crew = stack.enter_context(Crew(n_jobs))
+        keeper, kept = None, None
+        if checkpoint is not None:
+            run = identity(dataset, p, seed, validated=valid is not None)
+            keeper = stack.enter_context(Checkpoint(checkpoint, run))
+            kept = keeper.load()
         sizes = plan(dataset, p, limit)
+        if kept is not None:
+            if kept.result is not None and kept.n_estimators == p.n_estimators:
+                return kept.result
+            first, most, whole = kept.state["sizes"].tolist()
+            sizes = Sizes(first, most, bool(whole))
         curved = sizes.whole and p.loss == "logistic" and p.stopping == "adaptive"
         scanner = Scanner(slots, p.max_leaves, crew, curved=curved)
-        folder = dataset.path if scratch is None else Path(scratch)
-        sampler = Sampler(dataset, loss, base, folder=folder, seed=seed, n_jobs=n_jobs)
+        folder, name = dataset.path if scratch is None else Path(scratch), None
+        if keeper is not None:
+            folder, name = keeper.folder, STRATA
+        sampler = Sampler(dataset, loss, base, folder=folder, seed=seed, n_jobs=n_jobs, keep=name)
         supply = Supply(stack.enter_context(closing(sampler)), sizes, p.theta)
         grower: Grower
         if p.stopping == "paper":
@@ -137,7 +156,12 @@ def train(
             )
         task = stack.enter_context(progress.task("training", p.n_estimators, "trees"))
         teller = Teller([Bar(task), *callbacks], scanner, sampler)
-        return boost(model, p, scanner, supply, grower, watch, teller)
+        saver = Saver(keeper, sizes, scanner, supply, grower, watch, teller)
+        if kept is not None:
+            model = saver.restore(kept)
+        result = boost(model, p, scanner, supply, grower, watch, teller, saver)
+        saver.finish(result, p.n_estimators)
+        return result
 
 
 def boost(
@@ -148,10 +172,15 @@ def boost(
     grower: Grower,
     watch: Watch | None,
     teller: Teller,
+    saver: Saver,
 ) -> Model:
     """The loop: a tree, then another, on a sample that is renewed when it is worn out."""
-    scanner.load(supply.first())
-    stop = teller.tell_sample(model, "first")
+    why = "resumed"
+    if not saver.resumed:
+        scanner.load(supply.first())
+        why = "first"
+        saver.save(model)
+    stop = teller.tell_sample(model, why)
     while not stop and model.n_trees < params.n_estimators:
         before = scanner.rows_scanned
         grown = grower.grow(model)
@@ -179,10 +208,12 @@ def boost(
             if watch is not None and _late(model, watch, params):
                 teller.tell(Finished, model, reason="early_stopping")
                 return _best(model, watch, params)
+            saver.save_now_and_then(model)
             renewed = supply.after_tree(model, grown, scanner.rows_scanned - before)
         if renewed is not None:
             sample, why = renewed
             scanner.load(sample)
+            saver.save(model)
             stop = teller.tell_sample(model, why)
     teller.tell(Finished, model, reason="callback" if stop else "n_estimators")
     return _best(model, watch, params)
@@ -246,12 +277,81 @@ def plan(dataset: Dataset, params: Params, limit: int) -> Sizes:
     return sizes
 
 
+class Saver:
+    """Saves where training stands, and goes on from there; does nothing without a checkpoint."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint | None,
+        sizes: Sizes,
+        scanner: Scanner,
+        supply: Supply,
+        grower: Grower,
+        watch: Watch | None,
+        teller: Teller,
+    ) -> None:
+        self._checkpoint, self._sizes = checkpoint, sizes
+        self._scanner, self._supply, self._grower = scanner, supply, grower
+        self._watch, self._teller = watch, teller
+        self._saved = time.perf_counter()
+        self.resumed = False
+
+    def save(self, model: Model) -> None:
+        """Save when a sample was put in use: then no draw is under way."""
+        if self._checkpoint is None:
+            return
+        watch = self._watch
+        best = (0.0, 0) if watch is None else (watch.best_score, watch.best_trees)
+        sizes = self._sizes
+        state = {
+            "sizes": np.array([sizes.first, sizes.most, sizes.whole]),
+            "grower": np.array(self._grower.memory),
+            "scanner": np.array([self._scanner.rows_scanned, self._scanner.cursor]),
+            "watch": np.array(best),
+            "seconds": np.array(self._teller.seconds),
+            **self._supply.state(),
+        }
+        self._checkpoint.save(model, state)
+        self._saved = time.perf_counter()
+
+    def save_now_and_then(self, model: Model) -> None:
+        """Save where all rows are in memory, and there is never another sample."""
+        if self._sizes.whole and time.perf_counter() - self._saved > SAVE_SECONDS:
+            self.save(model)
+
+    def restore(self, kept: Kept) -> Model:
+        """Go on from a checkpoint; the model as it was."""
+        state = kept.state
+        self._scanner.load(self._supply.restore(state))
+        self._scanner.rows_scanned, self._scanner.cursor = state["scanner"].tolist()
+        self._grower.memory = float(state["grower"])
+        self._teller.seconds = float(state["seconds"])
+        if self._watch is not None:
+            score, trees = state["watch"].tolist()
+            self._watch.best_score, self._watch.best_trees = score, int(trees)
+        self.resumed = True
+        return kept.model
+
+    def finish(self, result: Model, n_estimators: int) -> None:
+        if self._checkpoint is not None:
+            self._checkpoint.finish(result, n_estimators)
+
+
 class Teller:
     """Tells events to whoever listens."""
 
     def __init__(self, listeners: list[Callback], scanner: Scanner, sampler: Sampler) -> None:
         self._listeners, self._scanner, self._sampler = listeners, scanner, sampler
-        self._start = time.perf_counter()
+        self.seconds = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Since training began, what was before a crash included."""
+        return time.perf_counter() - self._start
+
+    @seconds.setter
+    def seconds(self, seconds: float) -> None:
+        self._start = time.perf_counter() - seconds
 
     def tell_sample(self, at: Model, /, reason: str) -> bool:
         """Tell that a sample was put in use."""
@@ -266,7 +366,7 @@ class Teller:
         counts, sample = self._sampler.counts, self._scanner.sample
         event = kind(
             n_trees=at.n_trees,
-            seconds=time.perf_counter() - self._start,
+            seconds=self.seconds,
             rows_scanned=self._scanner.rows_scanned,
             rows_read=counts.rows_read,
             rows_kept=counts.rows_kept,

@@ -1,0 +1,195 @@
+"""Checkpoints: what training needs to go on after it was killed, as if nothing had been.
+
+    run/
+      checkpoint.json   which of the files below are valid, and of which run; written last, in one
+                        step: until then the checkpoint before it is the one that counts
+      model-<k>.json    the trees so far, a model file as any other
+      state-<k>.npz     the sample in use, and what the next samples depend on
+      result.json       the model, once training has ended
+      strata.bin        the strata; what the last checkpoint refers to is not overwritten
+      lock              only one training at a time
+
+A checkpoint is made when a sample is put in use: then no draw is under way, and no tree was grown
+on it yet. Trees grown since are grown again, and come out the same.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sparrowboost.disk import guard_disk, replace_file
+from sparrowboost.errors import DataError, ModelFileError, StoreError
+from sparrowboost.model import Model, load_model
+from sparrowboost.params import Params
+from sparrowboost.store import Dataset
+
+DAMAGED = "the checkpoint is damaged; remove the folder to begin anew"
+FORMAT = "sparrow-checkpoint"
+VERSION = 1
+META, RESULT, LOCK, STRATA = "checkpoint.json", "result.json", "lock", "strata.bin"
+
+
+class Kept(NamedTuple):
+    """A checkpoint that was found."""
+
+    model: Model  # when the sample was put in use
+    state: Mapping[str, Any]
+    result: Model | None  # what training gave, if it has ended
+    n_estimators: int  # that were asked for when it did
+
+
+def identity(dataset: Dataset, params: Params, seed: int, *, validated: bool) -> dict[str, Any]:
+    """What a run has in common with the one that it goes on with. More trees may be asked for."""
+    given = asdict(params)
+    given.pop("n_estimators")
+    constraints = given.pop("monotone_constraints")
+    if isinstance(constraints, Mapping):
+        constraints = dict(sorted(constraints.items()))
+    elif constraints is not None:
+        constraints = [int(sign) for sign in constraints]
+    bins = json.dumps(dataset.binning.to_json(), sort_keys=True).encode()
+    rows = np.column_stack((dataset.block_rows, dataset.block_label)).astype(np.int64)
+    data = {
+        "rows": dataset.n_rows,
+        "positives": dataset.n_positive,
+        "weighted": dataset.weighted,
+        "bins": zlib.crc32(bins),
+        "blocks": zlib.crc32(rows.tobytes()),
+    }
+    return {
+        "data": data,
+        "parameters": {**given, "monotone_constraints": constraints},
+        "random_state": seed,
+        "validated": validated,
+    }
+
+
+class Checkpoint:
+    """The checkpoint of a run, in a folder of its own; a context that keeps others out."""
+
+    def __init__(self, folder: str | os.PathLike[str], run: Mapping[str, Any]) -> None:
+        self.folder = Path(folder).expanduser().absolute()
+        self._run = json.loads(json.dumps(run))
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise StoreError(
+                f"{self.folder}: the checkpoint cannot be written ({error.strerror})."
+            ) from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise StoreError(f"{self.folder}: another training uses this checkpoint now.") from None
+
+    def __enter__(self) -> Checkpoint:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        os.close(self._lock)
+
+    def load(self) -> Kept | None:
+        """The checkpoint that is there; None if there is none, an error if it is of another run."""
+        meta = self._read_meta()
+        if meta is None:
+            return None
+        self._check_run(meta["run"])
+        try:
+            model = load_model(self.folder / meta["model"])
+            result = load_model(self.folder / RESULT) if meta["n_estimators"] else None
+            with (
+                open(self.folder / meta["state"], "rb") as file,
+                np.load(file, allow_pickle=False) as arrays,
+            ):
+                state = {name: arrays[name] for name in arrays.files}
+        except (
+            ModelFileError,
+            OSError,
+            ValueError,
+            KeyError,
+            EOFError,
+            zipfile.BadZipFile,
+        ) as error:
+            raise StoreError(f"{self.folder}: {DAMAGED} ({error}).") from None
+        return Kept(model, state, result, meta["n_estimators"])
+
+    def _read_meta(self) -> dict[str, Any] | None:
+        file = self.folder / META
+        try:
+            meta = json.loads(file.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{file}: {DAMAGED} ({error}).") from None
+        keys = {"format", "version", "run", "model", "state", "n_estimators", "crc32"}
+        if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+            raise StoreError(f"{file}: not a checkpoint of Sparrow; choose another folder.")
+        if meta.get("version") != VERSION:
+            raise StoreError(
+                f"{file}: is of version {meta.get('version')}, this Sparrow reads version "
+                f"{VERSION}; choose another folder."
+            )
+        if set(meta) != keys or meta.pop("crc32") != _crc32(meta):
+            raise StoreError(f"{file}: {DAMAGED}.")
+        return meta
+
+    def _check_run(self, run: Mapping[str, Any]) -> None:
+        words = {
+            "data": "data",
+            "parameters": "parameters",
+            "random_state": "random_state",
+            "validated": "validation data",
+        }
+        for key, what in words.items():
+            if run.get(key) != self._run[key]:
+                detail = ""
+                if key == "parameters":
+                    ours = self._run[key]
+                    name = next(n for n in ours if run[key].get(n) != ours[n])
+                    detail = f" ({name} was {run[key].get(name)!r}, now {ours[name]!r})"
+                raise DataError(
+                    f"{self.folder}: the run there has other {what}{detail}; go on as it was "
+                    "begun, or choose another folder."
+                )
+
+    def save(self, model: Model, state: Mapping[str, Any]) -> None:
+        """Replace the checkpoint."""
+        names = {"model": f"model-{model.n_trees}.json", "state": f"state-{model.n_trees}.npz"}
+        model.save_model(self.folder / names["model"])
+        n_bytes = sum(np.asarray(array).nbytes for array in state.values())
+        with guard_disk(self.folder, n_bytes), open(self.folder / names["state"], "wb") as file:
+            np.savez(file, **state)
+            file.flush()
+            os.fsync(file.fileno())
+        self._publish(names, 0)
+        for file_ in [*self.folder.glob("model-*.json"), *self.folder.glob("state-*.npz")]:
+            if file_.name not in names.values():
+                file_.unlink(missing_ok=True)
+
+    def finish(self, result: Model, n_estimators: int) -> None:
+        """Say that training has ended, and with what."""
+        meta = self._read_meta()
+        assert meta is not None
+        result.save_model(self.folder / RESULT)
+        self._publish({"model": meta["model"], "state": meta["state"]}, n_estimators)
+
+    def _publish(self, names: Mapping[str, str], n_estimators: int) -> None:
+        meta = {"format": FORMAT, "version": VERSION, "run": self._run, **names}
+        meta["n_estimators"] = n_estimators  # of a run that has ended; 0: it has not
+        data = json.dumps({**meta, "crc32": _crc32(meta)}, indent=1)
+        replace_file(self.folder / META, data.encode())
+
+
+def _crc32(meta: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(meta, sort_keys=True).encode())
