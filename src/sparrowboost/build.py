@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,15 +19,15 @@ import pyarrow as pa
 
 from sparrowboost import __version__
 from sparrowboost.binning import WORK_DTYPES, Binning, Feature, Fitter
-from sparrowboost.errors import DataError, MemoryLimitError
+from sparrowboost.errors import DataError, MemoryLimitError, StoreError
 from sparrowboost.labels import Value
 from sparrowboost.lookup import read_only
 from sparrowboost.memory import format_size, release, resolve_limit, rss
 from sparrowboost.progress import Progress, Task, compiling, log, make_progress
 from sparrowboost.shuffle import MIN_MEMORY
-from sparrowboost.sources import FORMATS, Kind, OpenOptions
+from sparrowboost.sources import FORMATS, Kind, OpenOptions, expand
 from sparrowboost.sources.base import KEEP, Forget
-from sparrowboost.store import Dataset
+from sparrowboost.store import MANIFEST, Dataset, read_manifest
 from sparrowboost.storewriter import StoreWriter
 from sparrowboost.table import AHEAD, CodedBlock, ColumnLike, Table, name_list, open_table
 from sparrowboost.threads import check_jobs, ordered_map, prefetch
@@ -40,6 +43,7 @@ WORD_BYTES = 600  # of a category that is counted, in two counters
 MIN_WORDS = 2_000  # counted at once, for a bin each of 254
 SHUFFLE_SHARE = 32  # of the limit
 MIN_ROOM = 32_000_000  # bytes: the smallest buffers with which ingest still makes sense
+SAVE_SECONDS = 10.0  # between two saves of an ingest that may be resumed
 CODE_BYTES = 40_000_000  # what is still to be loaded of libraries, and what allocators keep
 
 
@@ -57,6 +61,7 @@ def ingest(
     header: bool = True,
     format: str | None = None,
     overwrite: bool = False,
+    resume: bool = False,
     n_jobs: int | None = None,
     random_state: RandomState = 0,
     verbose: int = 1,
@@ -94,6 +99,9 @@ def ingest(
         Of files whose suffix does not tell.
     overwrite : bool
         Replace a store that is there.
+    resume : bool
+        Of files: go on with an ingest of the same that was interrupted or killed, and give the
+        store that is there if it had ended. What is done is saved every ten seconds.
     n_jobs : int, optional
         Threads; default (and -1): as many as this process may use.
     random_state : int, Generator, RandomState or None
@@ -120,7 +128,19 @@ def ingest(
     limit = resolve_limit(memory_limit)
     n_jobs = check_jobs(n_jobs)
     seed = check_seed(random_state)
-    with make_progress(verbose) as progress, StoreWriter(path, overwrite=overwrite) as store:
+    run = None
+    if resume:
+        if path is None:
+            raise DataError("resume=True needs the path of a store.")
+        named = (label, weight, positive, columns, exclude, categorical, header, format, seed)
+        run = {"files": fingerprints(data), "options": [_words(item) for item in named]}
+        done = finished(Path(path), run)
+        if done is not None:
+            return done
+    with (
+        make_progress(verbose) as progress,
+        StoreWriter(path, overwrite=overwrite, run=run) as store,
+    ):
         options = OpenOptions(
             scratch=store.scratch,
             rng=np.random.default_rng([seed, OPENING]),
@@ -140,7 +160,10 @@ def ingest(
         with compiling(progress):
             warm_up(table.features.values())
         plan = Plan.make(limit, table, n_jobs)
-        binning, row_bytes = find_bins(table, plan, seed, progress)
+        if store.progress is None:
+            binning, row_bytes = find_bins(table, plan, seed, progress)
+        else:
+            binning, row_bytes = store.binning, float(store.progress["row_bytes"])
         store.start(
             binning,
             weighted=table.weight is not None,
@@ -149,7 +172,8 @@ def ingest(
             seed=seed,
         )
         with progress.task("binning rows", table.source.n_rows) as task:
-            bin_rows(table, binning, store, plan.block_rows(row_bytes), n_jobs, task)
+            saver = Saver(store, binning, row_bytes)
+            bin_rows(table, binning, store, plan.block_rows(row_bytes), n_jobs, task, saver)
         label_of = table.labels.order()
         about = {
             "label": table.label.name,
@@ -290,11 +314,12 @@ def bin_rows(
     block_rows: int,
     n_jobs: int,
     task: Task,
+    saver: Saver,
 ) -> None:
     """One pass over the source: every row binned and put into the store."""
     width, d = store.layout.row_bytes, store.layout.n_features
     missing = binning.n_bins.astype(np.uint8) - 1
-    has_values = np.zeros(d, bool)
+    has_values = saver.has_values
 
     def work(block: CodedBlock) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
         records = np.empty((len(block.codes), width), np.uint8)
@@ -305,7 +330,7 @@ def bin_rows(
 
     with (
         closing(table.blocks(block_rows)) as blocks,
-        closing(ordered_map(work, blocks, n_jobs, n_jobs + AHEAD)) as results,
+        closing(ordered_map(work, saver.left(blocks), n_jobs, n_jobs + AHEAD)) as results,
     ):
         for records, codes in results:
             store.put(records, codes)
@@ -313,7 +338,78 @@ def bin_rows(
             if not has_values.all():
                 unsure = np.flatnonzero(~has_values)
                 has_values[unsure] = (records[:, unsure] != missing[unsure]).any(0)
+            saver.count(len(records))
     _check_has_values(binning, has_values)
+
+
+class Saver:
+    """Counts the rows that are in the store, and saves how far it is now and then."""
+
+    def __init__(self, store: StoreWriter, binning: Binning, row_bytes: float) -> None:
+        self._store, self._row_bytes = store, row_bytes
+        self._done, self.has_values = 0, np.zeros(len(binning.features), bool)
+        if store.progress is not None:
+            self._done = int(store.progress["rows"])
+            self.has_values = store.progress["has_values"]
+        self._saved = time.monotonic()
+
+    def left(self, blocks: Iterable[CodedBlock]) -> Iterator[CodedBlock]:
+        """The blocks without the rows that are in the store already."""
+        skip = self._done
+        for batch, codes, weights in blocks:
+            n = min(skip, len(codes))
+            skip -= n
+            if n < len(codes):
+                rest = None if weights is None else weights[n:]
+                yield CodedBlock(batch.slice(n), codes[n:], rest)
+
+    def count(self, rows: int) -> None:
+        self._done += rows
+        if self._store.resumable and time.monotonic() - self._saved > SAVE_SECONDS:
+            self._store.save(
+                {
+                    "rows": np.array(self._done),
+                    "row_bytes": np.array(self._row_bytes),
+                    "has_values": self.has_values,
+                }
+            )
+            self._saved = time.monotonic()
+
+
+def fingerprints(data: Any) -> list[tuple[str, int, int]]:
+    """Name, size and time of change of each file that is meant."""
+    files = data if isinstance(data, list | tuple) else [data]
+    if not files or not all(isinstance(file, str | os.PathLike) for file in files):
+        raise DataError("resume=True needs files to read, which are there when it goes on.")
+    found = []
+    for path in expand(files):
+        stat = path.stat()
+        found.append((str(path.absolute()), stat.st_size, stat.st_mtime_ns))
+    return found
+
+
+def finished(path: Path, run: Mapping[str, Any]) -> Dataset | None:
+    """The store of a run that had ended; an error if another one is there."""
+    path = path.expanduser().absolute()
+    if not (path / MANIFEST).is_file():
+        return None
+    if read_manifest(path).get("run") != json.loads(json.dumps(run)):
+        raise StoreError(
+            f"{path}: a store of other files or options is there, or the files have changed; "
+            "choose another path, or remove it."
+        )
+    return Dataset(path)
+
+
+def _words(item: Any) -> Any:
+    """An option as JSON has it."""
+    if item is None or isinstance(item, bool | int | float | str):
+        return item
+    if isinstance(item, os.PathLike):
+        return os.fspath(item)
+    if isinstance(item, list | tuple):
+        return [_words(part) for part in item]
+    raise DataError("resume=True needs labels, weights and columns by name, or .npy files.")
 
 
 def _check_has_values(binning: Binning, has_values: npt.NDArray[np.bool_]) -> None:

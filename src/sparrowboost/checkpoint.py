@@ -92,6 +92,8 @@ class Checkpoint:
         except OSError:
             os.close(self._lock)
             raise StoreError(f"{self.folder}: another training uses this checkpoint now.") from None
+        for half in self.folder.glob(".*.partial"):  # of a process that was killed
+            half.unlink(missing_ok=True)
 
     def __enter__(self) -> Checkpoint:
         return self

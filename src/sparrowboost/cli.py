@@ -173,6 +173,9 @@ def _add_ingest(commands: Any) -> None:
     parser.add_argument("-o", "--output", required=True, help="the store's folder, to be made")
     _add_reading(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace a store that is there")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with an ingest that was killed or interrupted"
+    )
     _add_memory(parser)
     parser.add_argument("--seed", type=int, default=0, help="random state (default: %(default)s)")
     _add_jobs(parser)
@@ -199,31 +202,45 @@ def _add_reading(parser: Any) -> None:
 
 
 def _ingest(args: argparse.Namespace) -> None:
-    dataset = _ingest_to(args.output, args, overwrite=args.overwrite)
+    dataset = _ingest_to(args.output, args, overwrite=args.overwrite, resume=args.resume)
     if not args.quiet:
         print(_summary(dataset))
 
 
-def _ingest_to(path: str | None, args: argparse.Namespace, *, overwrite: bool = False) -> Dataset:
+def _ingest_to(
+    path: str | Path | None,
+    args: argparse.Namespace,
+    *,
+    overwrite: bool = False,
+    resume: bool = False,
+) -> Dataset:
     from sparrowboost.build import ingest
 
-    return ingest(
-        args.data,
-        label=args.label,
-        path=path,
-        weight=args.weight,
-        positive=args.positive,
-        columns=_names(args.columns),
-        exclude=_names(args.exclude),
-        categorical=_names(args.categorical),
-        memory_limit=args.memory,
-        header=args.header,
-        format=args.format,
-        overwrite=overwrite,
-        n_jobs=args.jobs,
-        random_state=args.seed,
-        verbose=_verbose(args),
-    )
+    try:
+        return ingest(
+            args.data,
+            label=args.label,
+            path=path,
+            weight=args.weight,
+            positive=args.positive,
+            columns=_names(args.columns),
+            exclude=_names(args.exclude),
+            categorical=_names(args.categorical),
+            memory_limit=args.memory,
+            header=args.header,
+            format=args.format,
+            overwrite=overwrite,
+            resume=resume,
+            n_jobs=args.jobs,
+            random_state=args.seed,
+            verbose=_verbose(args),
+        )
+    except KeyboardInterrupt:
+        if not resume:
+            raise
+        raise KeyboardInterrupt(
+            "what was done so far is kept; run the same command again to go on."
+        ) from None
 
 
 def _add_inspect(commands: Any) -> None:
@@ -382,6 +399,10 @@ def _add_train(commands: Any) -> None:
         help="features that the score may only rise with (1) or only fall with (-1)",
     )  # fmt: skip
     learner.add_argument("--balanced", action="store_true", help="let both labels weigh the same")
+    parser.add_argument(
+        "--checkpoint", metavar="DIR",
+        help="keep what is needed to go on after a crash: run the same command again",
+    )  # fmt: skip
     parser.add_argument("--report", metavar="FILE", help="write an HTML page about the training")
     parser.add_argument("--history", metavar="FILE", help="write the events of training as JSON")
     _add_memory(parser)
@@ -423,6 +444,7 @@ def _train(args: argparse.Namespace) -> None:
             class_weight="balanced" if args.balanced else None,
             callbacks=[last, history],
             memory_limit=args.memory,
+            checkpoint=args.checkpoint,
             n_jobs=args.jobs,
             random_state=args.seed,
             verbose=_verbose(args),
@@ -432,8 +454,9 @@ def _train(args: argparse.Namespace) -> None:
         if last.model is None:
             raise
         last.model.save_model(args.output)
+        more = " Run the same command again to go on." if args.checkpoint else ""
         raise KeyboardInterrupt(
-            f"the {last.model.n_trees} trees that there were are in {args.output}."
+            f"the {last.model.n_trees} trees that there were are in {args.output}.{more}"
         ) from None
     model.save_model(args.output)
     _write_about(args, model, history, rows, params)
@@ -489,7 +512,9 @@ def _open_training(args: argparse.Namespace) -> Dataset:
 
     (first, *more) = args.data
     if not (Path(first) / MANIFEST).is_file():
-        return _ingest_to(None, args)
+        if args.checkpoint is None:
+            return _ingest_to(None, args)
+        return _ingest_to(Path(args.checkpoint) / "store", args, resume=True)
     given = [
         option
         for option in ("label", "weight", "positive", "columns", "exclude", "categorical", "format")

@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -80,6 +80,39 @@ class Shuffle:
         self._n_rows = 0
         self._path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """All that is not in the file, to go on from; the file is on the disk when it returns."""
+        os.fsync(self._file)
+        held = [self._buckets[b, :n] for b, n in enumerate(self._fill)]
+        runs = [(b, *run) for b, of in enumerate(self._runs) for run in of]
+        sizes = (len(held), self._slots, self._extent_rows, self._file_rows, self._n_rows)
+        return {
+            "sizes": np.array(sizes),
+            "fill": self._fill.copy(),
+            "held": np.concatenate(held),
+            "runs": np.array(runs, np.int64).reshape(-1, 4),
+        }
+
+    @classmethod
+    def resumed(cls, path: Path, seed: int, state: Mapping[str, npt.NDArray[Any]]) -> Shuffle:
+        """Go on from a state, and from the file as it was then."""
+        self = cls.__new__(cls)
+        n_buckets, self._slots, self._extent_rows, self._file_rows, self._n_rows = state[
+            "sizes"
+        ].tolist()
+        self._of_label = n_buckets // 2
+        self._fill = state["fill"].astype(np.int64)
+        held = state["held"]
+        self._buckets = np.empty((n_buckets, self._slots, held.shape[1]), np.uint8)
+        for b, end in enumerate(np.cumsum(self._fill)):
+            self._buckets[b, : self._fill[b]] = held[end - self._fill[b] : end]
+        self._runs = [[] for _ in range(n_buckets)]
+        for b, *run in state["runs"].tolist():
+            self._runs[b].append(Run(*run))
+        self._seed, self._path = np.uint64(seed), path
+        self._file = os.open(path, os.O_RDWR)
+        return self
 
     def put(self, records: Records, codes: npt.NDArray[np.uint8]) -> None:
         """Take the next rows of the source, and the label code of each: 0 or 1."""

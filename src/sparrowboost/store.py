@@ -6,6 +6,7 @@
       manifest.json   where the blocks are and which label they have, with checksums, and in which
                       file; written last, in one step: until then an older store stays as it was
       ingest.lock     only while an ingest is writing here
+      progress.npz    of an ingest that may be resumed: what it has done so far
 
 All rows of a block have one label: who wants more of the rare one need not read all of the other.
 Each row is in a block of its label that was picked at random, and the rows of a block are read in
@@ -33,7 +34,7 @@ from sparrowboost.shuffle import Records, Run, StoredBlock, file_bytes, permuted
 
 FORMAT = "sparrow-store"
 VERSION = 2
-MANIFEST, LOCK, SCRATCH = "manifest.json", "ingest.lock", "scratch"
+MANIFEST, LOCK, SCRATCH, PROGRESS = "manifest.json", "ingest.lock", "scratch", "progress.npz"
 ROWS = re.compile(r"rows-[0-9a-f]{8}\.bin")
 WEIGHT_BYTES = 4
 

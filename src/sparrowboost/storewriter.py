@@ -9,6 +9,8 @@ import secrets
 import shutil
 import tempfile
 import weakref
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,13 @@ import numpy.typing as npt
 
 from sparrowboost.binning import Binning
 from sparrowboost.disk import check_room, guard_disk
-from sparrowboost.errors import StoreError
+from sparrowboost.errors import DataError, StoreError
 from sparrowboost.shuffle import Shuffle
 from sparrowboost.store import (
     FORMAT,
     LOCK,
     MANIFEST,
+    PROGRESS,
     ROWS,
     SCRATCH,
     VERSION,
@@ -32,6 +35,8 @@ from sparrowboost.store import (
     read_manifest,
 )
 
+TEMPORARY = ".tmp"  # ends the name of a file that is being written
+
 
 class StoreWriter:
     """Writes a store: a context that leaves a finished store, or what was there before.
@@ -40,9 +45,19 @@ class StoreWriter:
     ----------
     path : the store's folder; None makes a temporary one that goes with the Dataset
     overwrite : replace a store that is there
+    run : what is ingested, in words; if given, what is done is saved now and then, and an ingest of
+        the same that was killed goes on: see `progress`
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None, *, overwrite: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        *,
+        overwrite: bool = False,
+        run: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._run = None if run is None else json.loads(json.dumps(run))
+        self.progress: Mapping[str, npt.NDArray[Any]] | None = None
         self._temporary = path is None
         self.path = Path(tempfile.mkdtemp(prefix="sparrow-") if path is None else path)
         self.path = self.path.expanduser().absolute()
@@ -70,8 +85,37 @@ class StoreWriter:
         except OSError:
             os.close(self._lock)
             raise StoreError(f"{self.path}: another ingest is writing a store here now.") from None
+        self._find_progress()
         self._remove_leftovers()
         self.scratch.mkdir()
+
+    def _find_progress(self) -> None:
+        """Look for what a killed ingest of the same has done."""
+        if self._run is None:
+            return
+        try:
+            with open(self.path / PROGRESS, "rb") as file, np.load(file) as arrays:
+                progress = {name: arrays[name] for name in arrays.files}
+            meta = json.loads(progress["meta"].tobytes())
+            rows = self.path / meta["file"]
+            if meta["run"] == self._run and ROWS.fullmatch(rows.name) and rows.is_file():
+                self.progress, self._rows = progress, rows
+                self.binning = Binning.from_json(meta["features"])
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            pass  # none, or half of one: begin anew
+
+    def save(self, done: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Save what is done, so that this ingest may go on from here."""
+        assert self._shuffle is not None
+        meta = {"run": self._run, "file": self._rows.name, "features": self._binning.to_json()}
+        state: dict[str, Any] = {**self._shuffle.state(), **done}
+        state["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
+        temporary = self.path / (PROGRESS + TEMPORARY)
+        with guard_disk(temporary, 0), open(temporary, "wb") as file:
+            np.savez(file, **state)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self.path / PROGRESS)
 
     def _check_the_way(self, overwrite: bool) -> None:
         """Stop at what is not ours to replace."""
@@ -84,7 +128,8 @@ class StoreWriter:
                 f"{path}: a store is there already; open it with Dataset({str(path)!r}), choose "
                 "another path, or pass overwrite=True (--overwrite)."
             )
-        ours = {MANIFEST, LOCK, SCRATCH, MANIFEST + ".tmp"}
+        temporary = {MANIFEST + TEMPORARY, PROGRESS + TEMPORARY}
+        ours = {MANIFEST, LOCK, SCRATCH, PROGRESS, *temporary}
         foreign = sorted(n for n in names if n not in ours and not ROWS.fullmatch(n))
         if foreign:
             raise StoreError(
@@ -105,6 +150,12 @@ class StoreWriter:
         if not self._finished:
             if self._shuffle is not None:
                 self._shuffle.close()
+            if self._run is not None and not isinstance(error[1], DataError):
+                self._made = []  # to go on from
+            else:
+                (self.path / PROGRESS).unlink(missing_ok=True)
+                self.progress = None
+                self._rows = self.path / "nothing"
             self._remove_leftovers()
             self._unlock()
             self._remove_folders()
@@ -117,8 +168,10 @@ class StoreWriter:
             in_use = {read_manifest(self.path)["file"]}
         except StoreError:  # none, or of a store that is damaged or newer: replaced, not judged
             pass
+        if (self.path / PROGRESS).is_file() and not self._finished:
+            in_use.add(self._rows.name)
         for name in names:
-            if name == MANIFEST + ".tmp" or (ROWS.fullmatch(name) and name not in in_use):
+            if name.endswith(TEMPORARY) or (ROWS.fullmatch(name) and name not in in_use):
                 (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.scratch, ignore_errors=True)
 
@@ -136,11 +189,20 @@ class StoreWriter:
     def start(
         self, binning: Binning, *, weighted: bool, n_rows: int, memory: int, seed: int
     ) -> None:
-        """Make ready for about `n_rows` rows, shuffled within `memory` bytes."""
+        """Make ready for about `n_rows` rows, shuffled within `memory` bytes; or go on."""
         self._binning = binning
         self.layout = Layout(len(binning.features), weighted)
+        if self.progress is not None:
+            self._shuffle = Shuffle.resumed(self._rows, seed, self.progress)
+            return
+        (self.path / PROGRESS).unlink(missing_ok=True)
         check_room(self.path, n_rows * self.layout.row_bytes)
         self._shuffle = Shuffle(self._rows, self.layout.row_bytes, n_rows, memory, seed)
+
+    @property
+    def resumable(self) -> bool:
+        """Whether what is done shall be saved now and then."""
+        return self._run is not None
 
     def put(self, records: npt.NDArray[np.uint8], codes: npt.NDArray[np.uint8]) -> None:
         """Take rows as records (n, row_bytes), bins and weight, and their label codes."""
@@ -162,19 +224,21 @@ class StoreWriter:
             "file": self._rows.name,
             "weighted": self.layout.weighted,
             "label_of": label_of.tolist(),
+            "run": self._run,
             "features": self._binning.to_json(),
             "blocks": blocks,
         }
         manifest["crc32"] = manifest_crc(manifest)
-        temporary = self.path / (MANIFEST + ".tmp")
+        temporary = self.path / (MANIFEST + TEMPORARY)
         with guard_disk(temporary, 0), open(temporary, "w") as file:
             json.dump(manifest, file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, self.path / MANIFEST)
+        self._finished = True
+        (self.path / PROGRESS).unlink(missing_ok=True)
         self._remove_leftovers()
         self._unlock()
-        self._finished = True
         dataset = Dataset(self.path)
         if self._temporary:
             weakref.finalize(dataset, shutil.rmtree, self.path, ignore_errors=True)

@@ -30,8 +30,8 @@ from sparrowboost.sources.parquet import ParquetFile
 from sparrowboost.sources.text import plain
 
 __all__ = [
-    "FORMATS", "Kind", "OpenOptions", "Source", "categories", "join_kinds", "kind_of", "numbers",
-    "open_source",
+    "FORMATS", "Kind", "OpenOptions", "Source", "categories", "expand", "join_kinds", "kind_of",
+    "numbers", "open_source",
 ]  # fmt: skip
 
 
@@ -152,11 +152,16 @@ def _is_whole_file(fragment: Any, schema: pa.Schema) -> bool:
     )
 
 
-def _open_files(given: Sequence[str | os.PathLike[str]], options: OpenOptions) -> Source:
+def expand(given: Sequence[str | os.PathLike[str]]) -> list[Path]:
+    """The files that paths, globs and folders stand for; a DataError if one is there twice."""
     paths = [path for item in given for path in _expand(os.fspath(item))]
     _check_once(paths)
+    return paths
+
+
+def _open_files(given: Sequence[str | os.PathLike[str]], options: OpenOptions) -> Source:
     parts = []
-    for path in paths:
+    for path in expand(given):
         with reading(str(path)):
             parts.append(FORMATS[options.format or _format(path)](path, options))
     shards = [part for part in parts if isinstance(part, LibsvmFile)]
