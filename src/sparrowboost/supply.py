@@ -15,6 +15,7 @@ from sparrowboost.sampler import Guide, Sampler
 
 FIRST_ROWS = 1 << 18  # of the first sample: early edges are large and need few rows
 MAX_PASSES = 32.0  # over one sample: then its own noise has been learned often enough
+ROWS_PER_RULE = 500  # of a sample: more rules than it has such, and they fit its own noise
 EARLY = 0.5  # how worn the sample is when the next one is begun, in the background
 UNPROVED = 0.5  # share of trees without any proof from which on the next sample is larger
 GROWTH = 2
@@ -65,7 +66,7 @@ class Supply:
 
     def _use(self, sample: Sample) -> Sample:
         self._sample, self._fresh = sample, True
-        self._scanned = self._trees = self._unproved = 0
+        self._scanned = self._rules = self._trees = self._unproved = 0
         return sample
 
     def after_tree(
@@ -76,12 +77,13 @@ class Supply:
             return None
         self._fresh = False
         self._scanned += rows_scanned
+        self._rules += len(grown.tree.feature)
         self._trees += 1
         self._unproved += grown.n_proved == 0
         sample = self._sample
         left = sample.n_eff / sample.n_eff_drawn
         diverged = (1 - left) / (1 - self._theta)
-        read = self._scanned / (MAX_PASSES * sample.n)
+        read = max(self._scanned / MAX_PASSES, self._rules * ROWS_PER_RULE) / sample.n
         if max(diverged, read) >= EARLY and not self._sampler.requested:
             if self._unproved > UNPROVED * self._trees:
                 self._grow()
