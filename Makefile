@@ -13,8 +13,8 @@ test: .venv/installed-test check kernels
 	$(BIN)/python -m pytest --doctest-modules
 
 check: .venv/installed-test
-	$(BIN)/ruff check src tests benchmarks examples
-	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples docs/*.py
+	$(BIN)/ruff format --check src tests benchmarks examples docs/*.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -78,3 +80,15 @@ def test_bundles_do_not_change_the_model(loss, monkeypatch):
         np.testing.assert_array_equal(a.feature, b.feature)
         np.testing.assert_array_equal(a.mask, b.mask)
         np.testing.assert_allclose(a.value, b.value, rtol=1e-4, atol=1e-6)
+
+
+def test_looking_for_bundles_takes_no_memory_for_each_column():
+    n, d = 50_000, 100
+    bins = np.random.default_rng(0).integers(0, 2, (n, d), dtype=np.uint8)
+    tracemalloc.start()
+    try:
+        assert find_bundles(bins, make_slots(np.full(d, 3))) is None  # none excludes another
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < d * n / 4  # a mask for each of the last few bundles, and what counting takes

@@ -72,7 +72,7 @@ def find_bundles(bins: Bins, slots: Slots) -> Bundles | None:
     d = slots.n_features
     ones = np.zeros(d, np.uint8)
     members: list[list[int]] = []
-    taken: list[npt.NDArray[np.bool_]] = []
+    taken: list[npt.NDArray[np.bool_]] = []  # rows where the last few bundles are set
     bundled: set[int] = set()
     for j in np.flatnonzero((slots.n_bins == BINARY_BINS) & (slots.category == 0)):
         column = np.ascontiguousarray(bins[:, j])
@@ -81,14 +81,14 @@ def find_bundles(bins: Bins, slots: Slots) -> Bundles | None:
             continue
         ones[j] = int(counts[1] <= counts[0])
         mine = column == ones[j]
-        for group, others in zip(members[-MAX_TRIED:], taken[-MAX_TRIED:], strict=True):
+        for group, others in zip(members[-MAX_TRIED:], taken, strict=True):
             if len(group) < MAX_MEMBERS and not (others & mine).any():
                 group.append(int(j))
                 others |= mine
                 break
         else:
             members.append([int(j)])
-            taken.append(mine)
+            taken = [*taken, mine][-MAX_TRIED:]  # a byte for each row: not of every column
         bundled.add(int(j))
     lone = {group[0] for group in members if len(group) == 1}
     groups = [np.array(group) for group in members if len(group) > 1]

@@ -126,7 +126,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     sigma : float, default=0.001
         Chance that any false split is ever taken as proved; the paper's.
     gamma_0 : float, default=0.25
-        With "paper", the first target of the advantage over a coin; the paper's.
+        With "paper", the first target of the advantage over a coin, which is below 0.5.
     importance_type : {"gain", "splits"}, default="gain"
         What `feature_importances_` counts: the loss that a feature's splits remove, or how many
         they are. Features of many values are split often, so that splits mislead.

@@ -651,7 +651,12 @@ def _add_importance(commands: Any) -> None:
         default="gain",
         help="loss removed, or number of splits (default: %(default)s)",
     )
-    parser.add_argument("--top", type=int, default=SHOWN_FEATURES, help="how many to show; 0: all")
+    parser.add_argument(
+        "--top",
+        type=int,
+        default=SHOWN_FEATURES,
+        help="how many to show; 0: all (default: %(default)s)",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, of all features")
 
 

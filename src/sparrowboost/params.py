@@ -26,35 +26,42 @@ class Params:
     ----------
     n_estimators : int
         Most trees. 100, as in XGBoost and LightGBM; training ends before that if it converges.
+        More with a smaller learning_rate; with early stopping, more than will be needed.
     learning_rate : float
-        Share of each leaf's best step that is taken. 0.1 as in LightGBM.
+        Share of each leaf's best step that is taken. 0.1 as in LightGBM. With less, more trees are
+        needed, and a sample lasts for more of them.
     max_leaves : int
-        Of a tree. 31 as in LightGBM.
+        Of a tree. 31 as in LightGBM. Fewer where features act one by one, more where many of them
+        act together.
     max_depth : int or None
-        Of a tree; None: as deep as its leaves allow.
+        Of a tree; None: as deep as its leaves allow, since trees grow best leaf first. A limit
+        bounds how many features can act together.
     min_child_weight : float
         Least weight on either side of a split, in rows of ordinary weight. 2 keeps small tables
-        from being learned by heart.
+        from being learned by heart; more does so more strongly.
     l2 : float
         Weight, in rows of ordinary weight, added to each side when splits are compared. Of 1 to 40,
-        40 did best over six data sets (docs/learner.md).
+        40 did best over six data sets. Less lets splits through that set few rows apart.
     loss : {"logistic", "exponential"}
         logistic: its weights are bounded, so wrong labels cannot take over the sample.
+        exponential: the paper's, to compare with it.
     stopping : {"adaptive", "paper"}
-        adaptive: certifies the largest edge that the evidence allows. paper: a target gamma, shrunk
-        after each failed pass; with loss="exponential" only.
+        adaptive: certifies the largest edge that the evidence allows, and needs no target. paper: a
+        target gamma, shrunk after each failed pass; with loss="exponential" only.
     sample_size : int or "auto"
-        Rows in memory. "auto" takes all rows where they are few, else starts small and grows as
-        proofs need more, within the memory limit.
+        Rows in memory. "auto" takes all rows up to 80 million values, if they fit; else it starts
+        with 262,144 and doubles as proofs need more, within the memory limit. A number fixes it.
     theta : float
-        A new sample is drawn when n_eff falls below this share of what the draw started with.
+        A new sample is drawn when n_eff falls below this share of what the draw started with. 0.5:
+        less works longer with rows that hardly count any more, more reads the disk more often.
     rho : float
-        adaptive: share of the measured edge that must be certain; 0.3 is explained in
-        docs/learner.md.
+        adaptive: share of the measured edge that must be certain before a split is taken early.
+        On paper the progress for each row read is largest near 1/2; 0.3 did best in trials.
     sigma : float
-        Chance that any false rule ever fires.
+        Chance that any false rule ever fires. 0.001 is the paper's; less asks for more rows.
     gamma_0 : float
-        paper: the first target of the advantage over a coin.
+        paper: the first target of the advantage over a coin, which is below 0.5. 0.25 is half of
+        that; a target that is too high costs passes in which no rule fires.
     monotone_constraints : mapping, sequence or None
         Features whose effect has a sign: {name: 1 | -1 | 0}, or one such number for each feature.
         1: the score never falls when the feature grows and all else stays; -1: it never rises.
@@ -62,8 +69,10 @@ class Params:
         may have any score.
     early_stopping_rounds : int or None
         End when the validation score has not improved for so many trees; the best model is kept.
+        None: all trees are trained, and no validation rows are needed.
     eval_metric : {"log_loss", "auc", "exponential_loss"}
-        The score that early stopping goes by.
+        The score that early stopping goes by. log_loss is what the default loss minimises; auc
+        sorts the validation rows after each tree, which takes time.
     """
 
     n_estimators: int = 100

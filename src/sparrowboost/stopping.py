@@ -23,8 +23,8 @@ from sparrowboost.monotone import FREE, Bounds, Monotone
 from sparrowboost.tree import MASK_WORDS, Mask
 
 SIGMA = 1e-3  # chance that any false rule ever fires (paper, appendix B)
-RHO = 0.3  # share of the empirical edge that must be certain; see docs/learner.md
-L2 = 40.0  # rows' weight, added to each side of a split; chosen on data, see docs/learner.md
+RHO = 0.3  # share of the empirical edge that must be certain; see docs/parameters.md
+L2 = 40.0  # rows' weight, added to each side of a split; chosen on data, see docs/parameters.md
 CATEGORY_L2 = 30.0  # the same where a category is a free number
 MIN_ROWS = 16  # for ln ln
 LN2 = math.log(2)
