@@ -5,7 +5,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import sparrowboost.supply
 from sparrowboost.supply import EARLY, MAX_PASSES, Sizes, Supply
+
+
+@pytest.fixture(autouse=True)
+def small_samples_bear_any_rules(monkeypatch):
+    monkeypatch.setattr(sparrowboost.supply, "ROWS_PER_RULE", 0)
 
 
 def fake_sample(n=1_000, n_eff=1_000.0):
@@ -112,6 +118,17 @@ def test_a_sample_that_was_read_often_enough_is_replaced(sampler):
         assert sampler.requested == (passes >= EARLY * MAX_PASSES)
     assert renewed[1] == "passes"
     assert passes + 1 == MAX_PASSES
+
+
+def test_a_sample_to_which_many_rules_were_fitted_is_replaced(sampler, monkeypatch):
+    monkeypatch.setattr(sparrowboost.supply, "ROWS_PER_RULE", 20)
+    supply, sample = make_supply(sampler)
+    rules = 0
+    while (renewed := supply.after_tree(None, grown(7), 10)) is None:
+        rules += 7
+        assert sampler.requested == (20 * rules >= EARLY * sample.n)
+    assert renewed[1] == "passes"
+    assert 20 * rules < sample.n <= 20 * (rules + 7)
 
 
 def test_both_ends_at_once_are_one_request_and_one_sample(sampler):
