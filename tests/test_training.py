@@ -13,12 +13,14 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 import sparrowboost.losses
+import sparrowboost.planning
 import sparrowboost.scanner
 import sparrowboost.training
 from builders import assert_same_trees, forbid_endless_scans, use_small_blocks
 from sparrowboost import DataError, MemoryLimitError, StoreError, ingest, train
 from sparrowboost.events import Converged, Finished, SampleDrawn, TreeAdded
-from sparrowboost.scanner import MAX_PARTS
+from sparrowboost.params import Params
+from sparrowboost.planning import plan_training
 
 KINDS = [("logistic", "adaptive"), ("exponential", "adaptive"), ("exponential", "paper")]
 every_kind = pytest.mark.parametrize(("loss", "stopping"), KINDS)
@@ -345,8 +347,8 @@ def test_training_on_noise_in_samples_converges_and_says_so():
 
 def test_samples_grow_while_they_show_no_proof(monkeypatch):
     # Not "all rows, once": as if there were too many of them.
-    monkeypatch.setattr(sparrowboost.training, "WHOLE_VALUES", 1_000)
-    monkeypatch.setattr(sparrowboost.training, "FIRST_ROWS", 500)
+    monkeypatch.setattr(sparrowboost.planning, "WHOLE_VALUES", 1_000)
+    monkeypatch.setattr(sparrowboost.planning, "FIRST_ROWS", 500)
     X, y = make_table(20_000, noise=8.0)
     _, events = listen(ingest(X, label=y, verbose=0), n_estimators=60, theta=0.9)
     rows = [event.sample_rows for event in events if isinstance(event, SampleDrawn)]
@@ -411,16 +413,18 @@ def test_a_memory_limit_that_is_too_small_is_refused_with_one_that_will_do(datas
 
 
 def test_what_does_not_fit_as_a_whole_is_sampled(dataset, monkeypatch):
-    # All rows need 20 bytes each; there is room for 13,200 of them, or two samples of 6,000 and
-    # a tenth to spare.
     held = 500_000_000
-    monkeypatch.setattr(sparrowboost.training, "rss", lambda: held)
-    monkeypatch.setattr(sparrowboost.training, "MIN_ROWS", 1_000)
-    spare = sparrowboost.training.CODE_BYTES + sparrowboost.training.STRATA_BYTES
-    spare += 16 * int(dataset.binning.n_bins.sum()) * (31 + MAX_PARTS)  # evidence
-    _, events = listen(dataset, memory_limit=held + spare + 13_200 * 20, n_estimators=3)
-    assert events[0].sample_rows == pytest.approx(6_000, rel=0.01)
-    _, events = listen(dataset, memory_limit=held + spare + 21_000 * 20, n_estimators=3)
+    monkeypatch.setattr(sparrowboost.planning, "rss", lambda: held)
+    monkeypatch.setattr(sparrowboost.planning, "MIN_ROWS", 1_000)
+    params = Params.make()
+    # All 20,000 rows take 25 bytes each, their bins twice; two samples with a tenth to spare, and
+    # their guide, 49.
+    roomy = plan_training(dataset, params, 10**9, n_jobs=2)
+    assert roomy.sizes.whole
+    spare = roomy.budget.total - roomy.budget.parts["all rows"]
+    _, events = listen(dataset, memory_limit=spare + 20_000 * 25 - 1, n_estimators=3, n_jobs=2)
+    assert events[0].sample_rows == pytest.approx((20_000 * 25) / 49, rel=0.01)
+    _, events = listen(dataset, memory_limit=spare + 20_000 * 25, n_estimators=3, n_jobs=2)
     assert events[0].sample_rows == 20_000
 
 

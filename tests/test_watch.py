@@ -11,7 +11,7 @@ import sparrowboost.watch
 from builders import assert_same_trees, make_model, make_stump
 from sparrowboost import DataError, ingest, train
 from sparrowboost.events import Finished, TreeAdded
-from sparrowboost.watch import Watch
+from sparrowboost.watch import Watch, watched_row_bytes
 
 
 def make_frame(n, seed, flipped=0.0):
@@ -130,7 +130,7 @@ def test_too_many_validation_rows_are_thinned_out_evenly(monkeypatch):
     model = make_model(dataset)
     everything = Watch((X, np.arange(n) % 3 == 0), model, "y", "log_loss", 10**9)
     assert everything.n_rows == n
-    row_bytes = 1 + 1 + 4 + 16
+    row_bytes = watched_row_bytes(1, "log_loss")
     for most in (1_200, 600, 300, 100):
         watch = Watch((X, np.arange(n) % 3 == 0), model, "y", "log_loss", most * row_bytes)
         step = round(n / watch.n_rows)

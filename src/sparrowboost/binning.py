@@ -25,6 +25,7 @@ import pyarrow.types as pt
 
 from sparrowboost.lookup import Bins, Codes, LazyLookups, Lookup, Table, bin_columns, read_only
 from sparrowboost.sources import Kind, categories, numbers
+from sparrowboost.sources.arrays import from_numpy, nulls, strings, to_numpy
 
 MAX_BINS = 255  # of values; with the missing bin, what one byte can tell apart
 MAX_CATEGORIES = MAX_BINS - 1  # one bin is for all the others
@@ -118,7 +119,7 @@ class NumberFeature:
     def _bins_of_all(self, dtype: np.dtype[Any]) -> Bins:
         """The bin of every value that a small integer type has, in the order of its bits."""
         bits = np.arange(2 ** (8 * dtype.itemsize), dtype=f"u{dtype.itemsize}")
-        return self.bin(pa.array(bits.view(dtype).astype(np.int64)))
+        return self.bin(from_numpy(bits.view(dtype).astype(np.int64)))
 
     def span(self) -> str:
         """The first and last threshold, for people."""
@@ -172,7 +173,7 @@ class CategoryFeature:
         if coded.indices.null_count:
             return None
         lookup = self._lookup(coded.dictionary)
-        return Codes(coded.indices.to_numpy().view(np.uint8), lookup.bins)
+        return Codes(to_numpy(coded.indices).view(np.uint8), lookup.bins)
 
     def job(self, array: pa.Array) -> Job:
         """The work of binning a column, to be done piece by piece."""
@@ -180,8 +181,8 @@ class CategoryFeature:
         lookup = self._lookup(coded.dictionary)
         places = coded.indices
         if places.null_count:  # missing has the last place of the table
-            places = places.cast(pa.int32()).fill_null(len(coded.dictionary))
-        x = places.to_numpy()
+            places = places.cast(pa.int32())
+        x = to_numpy(places, len(coded.dictionary))
         small = x.dtype.itemsize <= 2
         x = read_only(x.view(f"u{x.dtype.itemsize}") if small else x.astype(np.int32, copy=False))
         return lambda start, stop, out: lookup(x[start:stop], out)
@@ -191,11 +192,10 @@ class CategoryFeature:
         last = self._last.get("")  # one read: another thread may put its own there
         if last is not None and last[0].equals(dictionary):
             return last[1]
-        known = pc.index_in(dictionary, pa.array(self.categories, pa.string()))
-        known = known.fill_null(len(self.categories))
+        known = pc.index_in(dictionary, strings(self.categories))
         # A null in the dictionary is as missing as one in the column.
-        known = pc.if_else(dictionary.is_null(), self.n_values, known)
-        bins = np.append(known.to_numpy(zero_copy_only=False), self.n_values).astype(np.uint8)
+        known = np.where(nulls(dictionary), self.n_values, to_numpy(known, len(self.categories)))
+        bins = np.append(known, self.n_values).astype(np.uint8)
         lookup = Table(bins)
         self._last[""] = dictionary, lookup
         return lookup
@@ -302,11 +302,11 @@ class Fitter:
         places = coded.indices
         if places.null_count:
             places = places.drop_null()
-        tally = np.bincount(places.to_numpy(), minlength=len(coded.dictionary))
+        tally = np.bincount(to_numpy(places), minlength=len(coded.dictionary))
         words, counts = coded.dictionary, tally
         if len(words) > FEW_WORDS:
             used = np.flatnonzero(tally)
-            words, counts = words.take(pa.array(used)), tally[used]
+            words, counts = words.take(from_numpy(used)), tally[used]
         for value, count in zip(words.to_pylist(), counts.tolist(), strict=True):
             if value is not None and count:
                 self._fresh_counts[value] += count

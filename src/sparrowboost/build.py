@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from sparrowboost import __version__
 from sparrowboost.binning import WORK_DTYPES, Binning, Feature, Fitter
-from sparrowboost.errors import DataError, MemoryLimitError, StoreError
+from sparrowboost.errors import DataError, StoreError
 from sparrowboost.labels import Value
 from sparrowboost.lookup import read_only
-from sparrowboost.memory import format_size, release, resolve_limit, rss
+from sparrowboost.memory import Budget, give_back_early, release, resolve_limit, rss
 from sparrowboost.progress import Progress, Task, compiling, log, make_progress
 from sparrowboost.shuffle import MIN_MEMORY
 from sparrowboost.sources import FORMATS, Kind, OpenOptions, expand
@@ -43,8 +43,9 @@ WORD_BYTES = 600  # of a category that is counted, in two counters
 MIN_WORDS = 2_000  # counted at once, for a bin each of 254
 SHUFFLE_SHARE = 32  # of the limit
 MIN_ROOM = 32_000_000  # bytes: the smallest buffers with which ingest still makes sense
+LIBRARIES = "Python and its libraries"
+CODE_BYTES = 20_000_000  # what is still to be loaded of libraries, and what allocators keep
 SAVE_SECONDS = 10.0  # between two saves of an ingest that may be resumed
-CODE_BYTES = 40_000_000  # what is still to be loaded of libraries, and what allocators keep
 
 
 def ingest(
@@ -126,6 +127,8 @@ def ingest(
     if format is not None and format not in FORMATS:
         raise DataError(f"format {format!r} is not known; it is one of {', '.join(FORMATS)}.")
     limit = resolve_limit(memory_limit)
+    if memory_limit is not None:
+        give_back_early()
     n_jobs = check_jobs(n_jobs)
     seed = check_seed(random_state)
     run = None
@@ -236,13 +239,9 @@ class Plan:
         held = rss() + CODE_BYTES
         reading = table.source.reading_bytes(table.read_columns)
         # What the caller holds is the caller's: the limit then is for what ingest adds to it.
+        parts = {} if table.source.in_memory else {LIBRARIES: held, "reading": reading}
+        Budget(limit, {**parts, "buffers": MIN_ROOM}).check()
         room = limit // 2 if table.source.in_memory else limit - held - reading
-        if room < MIN_ROOM:
-            raise MemoryLimitError(
-                f"memory_limit {format_size(limit)} is too small: Python and its libraries take "
-                f"{format_size(held)} and reading {table.source.name} {format_size(reading)}; "
-                f"give at least {format_size(1.05 * (held + reading + MIN_ROOM))}."
-            )
         quarter = room // 4
         # Blocks wait before and after binning, and one is worked on by each thread; allocators
         # keep half as much again.

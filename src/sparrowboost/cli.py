@@ -34,6 +34,8 @@ EXIT_CODES = """exit codes:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `sparrow`; returns the exit code."""
     args = make_parser().parse_args(argv)
+    # Before Arrow is loaded: its own allocators keep much of what was freed.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr)
     signal.signal(signal.SIGTERM, _stop)
     try:
@@ -406,6 +408,11 @@ def _add_train(commands: Any) -> None:
     parser.add_argument("--report", metavar="FILE", help="write an HTML page about the training")
     parser.add_argument("--history", metavar="FILE", help="write the events of training as JSON")
     _add_memory(parser)
+    parser.add_argument(
+        "--plan",
+        action="store_true",
+        help="show how the memory limit is divided, and stop (files are ingested first)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="random state (default: %(default)s)")
     _add_jobs(parser)
     _add_quiet(parser)
@@ -424,7 +431,7 @@ def _typed(name: str, kind: Callable[[str], Any]) -> Callable[[str], Any]:
 def _train(args: argparse.Namespace) -> None:
     from sparrowboost.history import History
     from sparrowboost.params import Params
-    from sparrowboost.training import train
+    from sparrowboost.training import plan, train
     from sparrowboost.views import split
 
     params = _params(args)
@@ -436,6 +443,9 @@ def _train(args: argparse.Namespace) -> None:
         if valid is not None:
             raise DataError("--valid and --validation-fraction exclude each other; give one.")
         rows, valid = split(dataset, args.validation_fraction, args.seed)
+    if args.plan:
+        print(plan(rows, valid=valid, memory_limit=args.memory, n_jobs=args.jobs, **params))
+        return
     last, history = _Last(), History()
     try:
         model = train(

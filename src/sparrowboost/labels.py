@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from sparrowboost.errors import DataError
 from sparrowboost.sources import numbers
+from sparrowboost.sources.arrays import to_numpy
 
 Value = bool | int | float | str
 
@@ -52,14 +53,14 @@ class LabelCoder:
         coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
         values = [_plain(value) for value in coded.dictionary.to_pylist()]
         if coded.null_count or None in values:
-            places = coded.indices.cast(pa.int64()).fill_null(len(values)).to_numpy()
+            places = to_numpy(coded.indices.cast(pa.int64()), len(values))
             missing = np.array([*(value is None for value in values), True])[places]
             if missing.any():
                 raise RowError(
                     int(np.argmax(missing)),
                     f"label {self._name!r} is missing; remove the rows without a label.",
                 )
-        places = coded.indices.to_numpy()
+        places = to_numpy(coded.indices)
         used = np.bincount(places, minlength=len(values)) > 0
         codes = np.array(
             [
@@ -76,7 +77,7 @@ class LabelCoder:
             return None
         if pa.types.is_temporal(array.type) or isinstance(self._values[0], str):
             return None
-        x = array.to_numpy(zero_copy_only=False)
+        x = to_numpy(array)
         second = x == self._values[1]
         return second.view(np.uint8) if (second | (x == self._values[0])).all() else None
 

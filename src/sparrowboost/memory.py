@@ -7,6 +7,8 @@ import os
 import re
 import resource
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from sparrowboost.errors import MemoryLimitError
@@ -21,6 +23,7 @@ UNITS = {
 
 # A guest on the machine: a quarter leaves room for the page cache and for other work.
 DEFAULT_SHARE = 0.25
+MARGIN = 1.05  # of a limit that a refusal names: what is measured differs a little from run to run
 
 
 def parse_size(size: int | float | str) -> int:
@@ -115,11 +118,80 @@ def resolve_limit(memory_limit: int | float | str | None) -> int:
     return parse_size(memory_limit)
 
 
+@dataclass(frozen=True)
+class Budget:
+    """How a memory limit is divided: what each part of a job may take.
+
+    Parameters
+    ----------
+    limit : int
+        Bytes.
+    parts : mapping of str to int
+        Bytes by what takes them. What is left of the limit is nobody's.
+
+    Examples
+    --------
+    >>> print(Budget(512_000_000, {"libraries": 250_000_000, "reading": 27_000_000}))
+    libraries    250 MB
+    reading       27 MB
+    sum          277 MB
+    limit        512 MB
+    """
+
+    limit: int
+    parts: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.parts.values())
+
+    def __str__(self) -> str:
+        parts = {what: n for what, n in self.parts.items() if n}
+        lines = {**parts, "sum": self.total, "limit": self.limit}
+        width = max(map(len, lines))
+        return "\n".join(f"{what:<{width}}  {format_size(n):>8}" for what, n in lines.items())
+
+    def check(self) -> None:
+        """Refuse a limit that the parts do not fit in, with one that would do."""
+        if self.total > self.limit:
+            most = sorted(self.parts.items(), key=lambda part: -part[1])
+            takes = ", ".join(f"{what} {format_size(n)}" for what, n in most if n)
+            raise MemoryLimitError(
+                f"memory_limit {format_size(self.limit)} is too small: at least "
+                f"{format_size(self.total)} are needed ({takes}); give at least "
+                f"{format_up(MARGIN * self.total)}."
+            )
+
+
+def format_up(n_bytes: float) -> str:
+    """A size in whole megabytes, never less than what it stands for.
+
+    Examples
+    --------
+    >>> format_up(331_200_001)
+    '332 MB'
+    """
+    return f"{-int(-n_bytes // 10**6)} MB"
+
+
+def give_back_early() -> None:
+    """Let Arrow allocate as all others do: its own pools keep much of what was freed.
+
+    For the whole process, so only for those who set a limit. An ingest of 20 columns peaks 25 MB
+    higher with Arrow's pool, and is no faster. (To let malloc map each large array by itself would
+    save 15 MB more, but costs ingest up to half its CPU time again.)
+    """
+    import pyarrow
+
+    pyarrow.set_memory_pool(pyarrow.system_memory_pool())
+
+
 def release() -> None:
     """Give back what the allocators keep of memory that is free: it counts as the process's."""
     import pyarrow
 
-    pyarrow.default_memory_pool().release_unused()
+    for backend in pyarrow.supported_memory_backends():  # what Arrow uses itself, whatever is set
+        getattr(pyarrow, f"{backend}_memory_pool")().release_unused()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of the GNU C library only
     if trim is not None:
         trim(0)

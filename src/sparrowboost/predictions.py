@@ -20,8 +20,10 @@ from sparrowboost.losses import probability
 from sparrowboost.model import Model
 from sparrowboost.predict import stream
 from sparrowboost.progress import make_progress
+from sparrowboost.sources.arrays import from_numpy, strings
 
-GROUP_ROWS = 1 << 20  # of a row group of a Parquet file
+GROUP_ROWS = 1 << 20  # of a row group of a Parquet file,
+GROUP_BYTES = 4 << 20  # or fewer, if they take more than this: they are held until it is written
 COLUMNS = ("prediction", "probability", "score")
 
 
@@ -68,9 +70,8 @@ def write_predictions(
     >>> model = sparrowboost.train(ds, n_estimators=20, verbose=0)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     n = write_predictions(model, X, f"{folder}/out.csv", keep=["f0"], verbose=0)
-    ...     print(open(f"{folder}/out.csv").read()[:54])
+    ...     print(Path(folder, "out.csv").read_text().splitlines()[0])
     "f0","prediction","probability"
-    0,false,0.0858...
     """
     strange = [name for name in columns if name not in COLUMNS]
     if strange or not columns:
@@ -115,7 +116,9 @@ def write_predictions(
 def _open(path: Path, suffix: str, schema: pa.Schema) -> Any:
     if suffix == ".csv":
         return pcsv.CSVWriter(path, schema)
-    return _GroupWriter(pq.ParquetWriter(path, schema))
+    # Of floats that hardly ever repeat, dictionaries are in vain, and take 30 MB to find that out.
+    repeating = [field.name for field in schema if not pa.types.is_floating(field.type)]
+    return _GroupWriter(pq.ParquetWriter(path, schema, use_dictionary=repeating))
 
 
 class _GroupWriter:
@@ -124,19 +127,20 @@ class _GroupWriter:
     def __init__(self, writer: pq.ParquetWriter) -> None:
         self._writer = writer
         self._held: list[pa.RecordBatch] = []
-        self._rows = 0
+        self._rows = self._bytes = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._held.append(batch)
         self._rows += batch.num_rows
-        if self._rows >= GROUP_ROWS:
+        self._bytes += batch.nbytes
+        if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
             self._flush()
 
     def _flush(self) -> None:
         if self._held:
             table = pa.Table.from_batches(self._held).unify_dictionaries()
             self._writer.write_table(table, row_group_size=GROUP_ROWS)
-        self._held, self._rows = [], 0
+        self._held, self._rows, self._bytes = [], 0, 0
 
     def close(self) -> None:
         self._flush()
@@ -149,20 +153,30 @@ def _batches(
     from sparrowboost.kernels.scores import apply_trees
 
     forest, n_trees = model.forest.arrays, model.n_trees
-    classes = pa.array(model.classes)  # null: any other label than the positive one
+    classes = _classes(model)
 
     def work(bins: Bins) -> dict[str, pa.Array]:
         score = np.full(len(bins), model.base_score, np.float32)
         apply_trees(bins, *forest, 0, n_trees, score)
         return {
-            "prediction": classes.take(pa.array((score > 0).astype(np.int8))),
-            "probability": pa.array(probability(score)),
-            "score": pa.array(score),
+            "prediction": classes.take(from_numpy((score > 0).astype(np.int8))),
+            "probability": from_numpy(probability(score)),
+            "score": from_numpy(score),
         }
 
     for made, kept in stream(model.binning, data, work, n_jobs, keep):
         arrays = [*map(_plain, kept), *(made[name] for name in columns)]
         yield pa.RecordBatch.from_arrays(arrays, [*keep, *columns])
+
+
+def _classes(model: Model) -> pa.Array:
+    """The two labels; null stands for any other than the positive one."""
+    negative, positive = model.classes
+    if isinstance(positive, str) and isinstance(negative, str | None):
+        return strings([negative, positive])
+    if negative is None:
+        return from_numpy(np.array([positive, positive]), np.array([True, False]))
+    return from_numpy(np.array([negative, positive]))
 
 
 def _plain(array: pa.Array) -> pa.Array:

@@ -18,6 +18,22 @@ STATE = tuple(f"sample_{name}" for name in ("bins", "label", "u", "score", "copi
 ROW_BYTES = 1 + 4 + 4 + 4 + 2  # label, importance, score, weight, order
 
 
+def keep_every_second(array: npt.NDArray[Any], start: int, n: int) -> None:
+    """Move rows start, start + 2, ... of the first n to the front, a few at a time.
+
+    Examples
+    --------
+    >>> a = np.arange(6)
+    >>> keep_every_second(a, 1, 6)
+    >>> a[:3]
+    array([1, 3, 5])
+    """
+    kept = array[start:n:2]
+    for at in range(0, len(kept), BLOCK_ROWS):  # at once, it would take another half of the room
+        part = slice(at, at + BLOCK_ROWS)
+        array[: len(kept)][part] = kept[part]
+
+
 class Sample:
     """Rows drawn from the data, each with an importance that makes up for how likely it was drawn.
 

@@ -29,7 +29,7 @@ from sparrowboost.kernels.draws import pick_rows, shuffle_rows
 from sparrowboost.kernels.scores import apply_trees
 from sparrowboost.losses import Loss
 from sparrowboost.model import Model
-from sparrowboost.sample import Sample
+from sparrowboost.sample import Sample, keep_every_second
 from sparrowboost.store import Dataset
 from sparrowboost.strata import N_STRATA, STATE_BYTES, Rows, Strata
 from sparrowboost.threads import ordered_map
@@ -41,6 +41,8 @@ MAX_SHARE = 0.01  # of a draw's weight that one row may hold
 MIN_SHARE_ROWS = 10  # or the weight of so many rows, in small draws
 SPARE_ROOM = 1.1  # rows made room for, over those expected
 GUIDE_BLOCKS = 4  # of each label of a weighted store, looked at for how its weights are spread
+GUIDE_ROWS = 1 << 16  # added up at a time
+GUIDE_BYTES = 4 + 1  # of a guide, for each row of the sample that it is made of
 MEMORY_OF_SPREAD = 0.5  # how much the last draw counts in what a stratum's weights are like now
 
 
@@ -68,23 +70,41 @@ class Guide:
 
     def spread(self, label: int) -> float:
         """Root mean square of the weights of a label's rows."""
-        mine = self.label == label
-        squares = float((self.rows[mine] * np.square(self.weight[mine])).sum(dtype=np.float64))
-        return (squares / max(float(self.rows[mine].sum(dtype=np.float64)), 1.0)) ** 0.5
+        squares = rows = 0.0
+        for part in self._parts():
+            of_label = part.rows * (part.label == label)
+            squares += float((of_label * np.square(part.weight)).sum(dtype=np.float64))
+            rows += float(of_label.sum(dtype=np.float64))
+        return (squares / max(rows, 1.0)) ** 0.5
+
+    def _parts(self) -> Iterator[Guide]:
+        """Some rows at a time: what is computed of all takes more room than they do."""
+        for start in range(0, len(self.weight), GUIDE_ROWS):
+            part = slice(start, start + GUIDE_ROWS)
+            yield Guide(self.weight[part], self.rows[part], self.label[part])
 
     def rows_at(self, scale: float) -> float:
         """Rows that a draw at this scale is expected to keep."""
-        return float((self.rows * np.minimum(self.weight / scale, 1)).sum(dtype=np.float64))
+        return sum(
+            float((part.rows * np.minimum(part.weight / scale, 1)).sum(dtype=np.float64))
+            for part in self._parts()
+        )
+
+    def total(self) -> float:
+        """The weight of all rows."""
+        return sum(float((part.rows * part.weight).sum(dtype=np.float64)) for part in self._parts())
 
     def n_eff_at(self, scale: float) -> float:
-        total = float((self.rows * self.weight).sum(dtype=np.float64))
-        heavier = self.rows * self.weight * np.maximum(self.weight, scale)
-        return total**2 / float(heavier.sum(dtype=np.float64))
+        heavier = sum(
+            float((part.rows * part.weight * np.maximum(part.weight, scale)).sum(dtype=np.float64))
+            for part in self._parts()
+        )
+        return self.total() ** 2 / heavier
 
     def scale_for(self, most_rows: int) -> float:
         """The scale of the largest draw that is worth its rows, and has at most so many."""
         low = 1e-12 * float(self.weight.max())
-        high = float((self.rows * self.weight).sum(dtype=np.float64))  # one row
+        high = self.total()  # one row
         for _ in range(60):
             middle = (low * high) ** 0.5
             rows = self.rows_at(middle)
@@ -381,8 +401,7 @@ class _Buffer:
         """Keep every second row, each for two."""
         for part in (self._bins, self._label, self._copies, self._weight, self._score):
             if len(part):
-                half = part[odd : self.n : 2]
-                part[: len(half)] = half.copy()
+                keep_every_second(part, odd, self.n)
         self.n = len(range(odd, self.n, 2))
         self._copies[: self.n] *= 2
 

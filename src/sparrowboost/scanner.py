@@ -31,6 +31,12 @@ MAX_PARTS = 16
 PART_BYTES = 32 << 20  # of all parts' histograms
 
 
+def scanner_bytes(n_slots: int, max_leaves: int) -> int:
+    """Bytes of the evidence for so many slots and leaves, and of the parts that are added to it."""
+    one = 16 * n_slots
+    return one * max_leaves + max(one, min(MAX_PARTS * one, PART_BYTES))
+
+
 class Scanner:
     """Evidence for the leaves of a tree that grows.
 

@@ -11,36 +11,32 @@ from typing import Any
 
 import numpy as np
 
-from sparrowboost.build import CODE_BYTES, RandomState, check_seed
+from sparrowboost.build import RandomState, check_seed
 from sparrowboost.checkpoint import STRATA, Checkpoint, Kept, identity
-from sparrowboost.errors import DataError, MemoryLimitError
+from sparrowboost.errors import DataError
 from sparrowboost.events import Callback, Converged, Event, Finished, SampleDrawn, TreeAdded
 from sparrowboost.evidence import Slots
 from sparrowboost.grower import AdaptiveGrower, Grower, PaperGrower
 from sparrowboost.losses import base_score, get_loss
-from sparrowboost.memory import format_size, release, resolve_limit, rss
+from sparrowboost.memory import give_back_early, resolve_limit
 from sparrowboost.model import Model
 from sparrowboost.monotone import Monotone
 from sparrowboost.params import Params
+from sparrowboost.planning import TrainPlan, plan_training
 from sparrowboost.progress import Task, compiling, log, make_progress
-from sparrowboost.sample import ROW_BYTES
-from sparrowboost.sampler import SPARE_ROOM, Sampler
-from sparrowboost.scanner import MAX_PARTS, Scanner
+from sparrowboost.sampler import Sampler
+from sparrowboost.scanner import Scanner
 from sparrowboost.stopping import Adaptive, Paper, SplitFinder
 from sparrowboost.store import Dataset
-from sparrowboost.strata import CHUNK_BYTES, sum_strata
-from sparrowboost.supply import FIRST_ROWS, Sizes, Supply
+from sparrowboost.strata import sum_strata
+from sparrowboost.supply import Sizes, Supply
 from sparrowboost.threads import Crew, check_jobs
 from sparrowboost.views import Reweighted, class_factors, with_class_weight
 from sparrowboost.watch import Watch
 
-WHOLE_VALUES = 80_000_000  # rows times features: up to here all rows are scanned, none drawn
 NOISE = 1.0  # standard deviations that a split must show after a full pass over a drawn sample
 WHOLE_NOISE = 0.0  # the same where the sample is all there is: as other boosters do
-STRATA_BYTES = 48 * CHUNK_BYTES  # buffers of the strata in use, and chunks on the way
-WATCH_SHARE = 8  # of the limit, for validation rows
 SAVE_SECONDS = 30.0  # between two checkpoints where all rows are in memory
-MIN_ROWS = 10_000  # of a sample, below which training makes no sense
 
 
 def train(
@@ -111,6 +107,8 @@ def train(
         raise DataError("early_stopping_rounds needs validation data; pass valid=...")
     n_jobs, seed = check_jobs(n_jobs), check_seed(random_state)
     limit = resolve_limit(memory_limit)
+    if memory_limit is not None:
+        give_back_early()
     monotone = Monotone.of(p.monotone_constraints, dataset.binning)
     loss, slots = get_loss(p.loss), Slots.of(dataset.binning)
     factors = class_factors(dataset, class_weight)
@@ -122,9 +120,11 @@ def train(
         progress = stack.enter_context(make_progress(verbose))
         with compiling(progress):
             warm_up()
+        division = plan_training(dataset, p, limit, n_jobs, valid)
+        log.debug("how the memory limit is divided:\n%s", division)
         watch = None
         if valid is not None:
-            room = limit // WATCH_SHARE
+            room = division.valid_bytes
             watch = Watch(valid, model, dataset.label_name, p.eval_metric, room, factors)
         crew = stack.enter_context(Crew(n_jobs))
         keeper, kept = None, None
@@ -132,7 +132,7 @@ def train(
             run = identity(dataset, p, seed, validated=valid is not None)
             keeper = stack.enter_context(Checkpoint(checkpoint, run))
             kept = keeper.load()
-        sizes = plan(dataset, p, limit)
+        sizes = division.sizes
         if kept is not None:
             if kept.result is not None and kept.n_estimators == p.n_estimators:
                 return kept.result
@@ -162,6 +162,32 @@ def train(
         result = boost(model, p, scanner, supply, grower, watch, teller, saver)
         saver.finish(result, p.n_estimators)
         return result
+
+
+def plan(
+    dataset: Dataset,
+    *,
+    valid: Any = None,
+    memory_limit: int | float | str | None = None,
+    n_jobs: int | None = None,
+    **params: Any,
+) -> TrainPlan:
+    """How `train` would divide the memory limit, as a table; no row is read.
+
+    Takes arguments of `train`. A limit that is too small is refused, as there.
+
+    Examples
+    --------
+    >>> import numpy as np, sparrowboost
+    >>> ds = sparrowboost.ingest(np.arange(100.0)[:, None], label=np.arange(100) < 30, verbose=0)
+    >>> print(str(plan(ds, memory_limit="2GB")).splitlines()[-1])
+    all 100 rows in memory
+    """
+    p, limit = Params.make(**params), resolve_limit(memory_limit)
+    if memory_limit is not None:
+        give_back_early()
+    warm_up()
+    return plan_training(dataset, p, limit, check_jobs(n_jobs), valid)
 
 
 def boost(
@@ -247,34 +273,6 @@ def importance(dataset: Dataset) -> tuple[float, float]:
             "tell apart."
         )
     return float(sums[0]), float(sums[1])
-
-
-def plan(dataset: Dataset, params: Params, limit: int) -> Sizes:
-    """How many rows a sample may have under the memory limit."""
-    release()
-    slots = int(dataset.binning.n_bins.sum())
-    evidence = 16 * slots * (params.max_leaves + MAX_PARTS)
-    held = rss() + CODE_BYTES + STRATA_BYTES + evidence
-    row_bytes = dataset.n_features + ROW_BYTES + 4 * dataset.weighted
-    room = max(limit - held, 0)
-    one, two = room // row_bytes, int(room / (2 * SPARE_ROOM * row_bytes))  # samples in memory
-    n, wanted = dataset.n_rows, params.sample_size
-    small = n * dataset.n_features <= WHOLE_VALUES if wanted == "auto" else wanted >= n
-    sizes = Sizes(n, n, whole=True)
-    if not (small and n <= one):
-        first, most = (FIRST_ROWS, n) if wanted == "auto" else (wanted, wanted)
-        least = min(n, MIN_ROWS) if wanted == "auto" else wanted
-        samples = 2 * SPARE_ROOM * least * row_bytes
-        if two < least:
-            raise MemoryLimitError(
-                f"memory_limit {format_size(limit)} is too small: Python and its libraries take "
-                f"{format_size(held)} and two samples of {least:,} rows "
-                f"{format_size(samples)}; give at least "
-                f"{format_size(1.05 * (held + samples))}."
-            )
-        sizes = Sizes(min(first, two), min(most, two))
-    log.debug("limit=%d held=%d sizes=%s", limit, held, sizes)
-    return sizes
 
 
 class Saver:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,14 @@ from sparrowboost.store import Block, Dataset
 from sparrowboost.table import open_table
 
 FALLS = {"log_loss": True, "exponential_loss": True, "auc": False}  # whether less is better
+WATCH_SHARE = 8  # of the memory limit, for validation rows
+LOSS_ROWS = 1 << 16  # whose losses are computed at once
+RANK_BYTES = 80  # of a row while an AUC is computed: its place, sums up to it
+
+
+def watched_row_bytes(n_features: int, metric: str) -> int:
+    """Bytes of a validation row: bins, label, weight, score, and what scoring takes."""
+    return n_features + 1 + 4 + 4 + RANK_BYTES * (metric == "auc")
 
 
 class Watch:
@@ -53,7 +61,8 @@ class Watch:
         self._metric = metric
         self.best_score = math.inf if FALLS[metric] else -math.inf
         self.best_trees = 0
-        most_rows = max(BLOCK_ROWS, most_bytes // (len(model.binning.features) + 1 + 4 + 16))
+        row_bytes = watched_row_bytes(len(model.binning.features), metric)
+        most_rows = max(BLOCK_ROWS, most_bytes // row_bytes)
         if isinstance(valid, Dataset):
             blocks = _stored(valid, model, most_rows)
         else:
@@ -81,14 +90,28 @@ class Watch:
         """Scores under the model as it is now; remembers the best."""
         apply_trees(self._bins, *model.forest.arrays, self._seen, model.n_trees, self._score)
         self._seen = model.n_trees
-        rows = self._label, self._score, self._weight
-        scores = {"log_loss": log_loss(*rows), "exponential_loss": exponential_loss(*rows)}
+        scores = {
+            "log_loss": self._mean(log_loss),
+            "exponential_loss": self._mean(exponential_loss),
+        }
         if self._metric == "auc":  # needs sorting: not for nothing
-            scores["auc"] = auc(*rows)
+            scores["auc"] = auc(self._label, self._score, self._weight)
         value = scores[self._metric]
         if (value < self.best_score) if FALLS[self._metric] else (value > self.best_score):
             self.best_score, self.best_trees = value, model.n_trees
         return scores
+
+    def _mean(self, loss: Callable[..., float]) -> float:
+        """The mean of a loss over the rows by weight, some at a time: it makes several copies."""
+        total = weight = 0.0
+        for start in range(0, self.n_rows, LOSS_ROWS):
+            part = slice(start, start + LOSS_ROWS)
+            w = None if self._weight is None else self._weight[part]
+            here = len(self._label[part]) if w is None else float(w.sum(dtype=np.float64))
+            if here:
+                total += here * loss(self._label[part], self._score[part], w)
+                weight += here
+        return total / weight
 
 
 def _load(blocks: Iterator[Block], most_rows: int) -> Block:
@@ -101,9 +124,9 @@ def _load(blocks: Iterator[Block], most_rows: int) -> Block:
         n += len(parts[-1].label)
         if n > most_rows:
             step *= 2
-            parts = [_every(2, _joined(parts))]
+            parts = [_joined(parts, 2)]
             n = len(parts[0].label)
-    return _joined(parts)
+    return _joined(parts, 1)
 
 
 def _every(step: int, block: Block, start: int = 0) -> Block:
@@ -115,13 +138,23 @@ def _every(step: int, block: Block, start: int = 0) -> Block:
     )
 
 
-def _joined(parts: list[Block]) -> Block:
-    weights = [part.weight for part in parts if part.weight is not None]
-    return Block(
-        np.concatenate([part.bins for part in parts]),
-        np.concatenate([part.label for part in parts]),
-        np.concatenate(weights) if weights else None,
-    )
+def _joined(parts: list[Block], step: int) -> Block:
+    """Every so-many-th row of all parts, which are let go one by one: no row is held twice."""
+    n = -(-sum(len(part.label) for part in parts) // step)
+    bins, label = np.empty((n, parts[0].bins.shape[1]), np.uint8), np.empty(n, np.uint8)
+    weight = None if parts[0].weight is None else np.empty(n, np.float32)
+    at = row = 0
+    parts.reverse()
+    while parts:
+        part = parts.pop()
+        kept = slice(-row % step, None, step)
+        row += len(part.label)
+        to = slice(at, at + len(part.label[kept]))
+        bins[to], label[to] = part.bins[kept], part.label[kept]
+        if weight is not None and part.weight is not None:
+            weight[to] = part.weight[kept]
+        at = to.stop
+    return Block(bins, label, weight)
 
 
 def _stored(data: Dataset, model: Model, most_rows: int) -> Iterator[Block]:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparrowboost.errors import DataError, StoreError
+from sparrowboost.sources.arrays import from_numpy
 from sparrowboost.sources.columns import Kind, join_kinds, kind_of
 
 # As many places as a feature has bins: even a sorted column gets a value near each quantile.
@@ -127,7 +128,7 @@ def thin(batch: pa.RecordBatch, share: float, rng: np.random.Generator) -> pa.Re
     """Each row of the batch kept with probability `share`."""
     if share >= 1:
         return batch
-    return batch.filter(pa.array(rng.random(batch.num_rows) < share))
+    return batch.filter(from_numpy(rng.random(batch.num_rows) < share))
 
 
 class Files:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyarrow import types as pt
 
 from sparrowboost.errors import DataError
+from sparrowboost.sources.arrays import nulls, strings, to_numpy
 
 Kind = Literal["float32", "float64", "int64", "uint64", "time", "category", "null"]
 Numbers = npt.NDArray[np.generic]  # (n,) of a native number type, read-only
@@ -89,11 +90,8 @@ def numbers(name: str, array: pa.Array) -> tuple[Numbers, Mask | None]:
         raise DataError(f"column {name!r} has type {type_} where numbers are needed.")
     mask = None
     if array.null_count and not pt.is_floating(array.type):
-        mask = array.is_null().to_numpy(zero_copy_only=False)
-        array = array.fill_null(0)
-    values = array.to_numpy(zero_copy_only=False)  # null becomes NaN in a float column
-    values.flags.writeable = False  # one kernel signature, whether Arrow or we own the memory
-    return values, mask
+        mask = nulls(array)
+    return to_numpy(array, fill=0 if mask is not None else np.nan), mask
 
 
 def _microseconds(array: pa.Array) -> pa.Array:
@@ -132,10 +130,9 @@ def _as_strings(name: str, values: pa.Array) -> pa.Array:
         values = values.cast(pa.float64())
         type_ = values.type
     if pt.is_floating(type_):
-        return pa.array(
+        return strings(
             [None if x is None or x != x else str(int(x)) if x.is_integer() else repr(x)
-             for x in values.to_pylist()],
-            pa.string(),
+             for x in values.to_pylist()]
         )  # fmt: skip
     try:
         return values.cast(pa.string())

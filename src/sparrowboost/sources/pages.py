@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparrowboost.kernels import pages
+from sparrowboost.sources.arrays import from_numpy, strings
 
 UINT8 = pa.uint8()
 Bytes = npt.NDArray[np.uint8]
@@ -265,7 +266,7 @@ class CodedChunk:
             done += len(present)
         if (absent is None or not absent.all()) and not has_all(self.dictionary, MAX_WIDTH, out):
             raise NotCoded
-        places = pa.array(out, mask=absent)
+        places = from_numpy(out, absent)
         return pa.DictionaryArray.from_arrays(places, self.dictionary, safe=False)
 
     def _take_some(self, present: Bytes, out: npt.NDArray[Any]) -> None:
@@ -429,7 +430,8 @@ def _strings(data: bytes, n: int) -> pa.Array:
         words.append(data[at : at + size])
         at += size
     try:
-        array = pa.array(words, pa.binary()).cast(pa.string())
+        array = strings(words)
+        array.validate(full=True)
     except pa.ArrowInvalid:  # not UTF-8
         raise NotCoded from None
     if len(data) < 1024:

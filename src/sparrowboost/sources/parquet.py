@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparrowboost.errors import DataError
+from sparrowboost.sources.arrays import to_numpy
 from sparrowboost.sources.base import Forget, check_names, thin
 from sparrowboost.sources.columns import Kind, categories, is_text, kind_of, numbers
 
@@ -304,9 +305,8 @@ def _ordinal(name: str, array: pa.Array) -> npt.NDArray[np.float64]:
     codes = [np.nan if v is None else zlib.crc32(v.encode()) for v in coded.dictionary.to_pylist()]
     places = coded.indices
     if places.null_count:
-        places = places.cast(pa.int64()).fill_null(len(codes))
-    places = places.to_numpy()
-    return np.array([*codes, np.nan], np.float64)[places]
+        places = places.cast(pa.int64())
+    return np.array([*codes, np.nan], np.float64)[to_numpy(places, len(codes))]
 
 
 def _unreadable(name: str, error: Exception) -> str:

@@ -1,0 +1,102 @@
+"""How training divides the memory limit: what each part takes, and what is left for samples.
+
+    limit = libraries + blocks + strata + evidence + validation + samples + what is left
+
+All but the last three do not depend on the limit, so that one too small is refused before any row
+is read, with a number that will do.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sparrowboost.build import CODE_BYTES, LIBRARIES
+from sparrowboost.memory import Budget, release, rss
+from sparrowboost.params import Params
+from sparrowboost.predict import BLOCK_ROWS
+from sparrowboost.sample import ROW_BYTES
+from sparrowboost.sampler import GUIDE_BYTES, SPARE_ROOM
+from sparrowboost.scanner import scanner_bytes
+from sparrowboost.store import Dataset
+from sparrowboost.strata import CHUNK_BYTES
+from sparrowboost.supply import FIRST_ROWS, Sizes
+from sparrowboost.views import View
+from sparrowboost.watch import WATCH_SHARE, watched_row_bytes
+
+WHOLE_VALUES = 80_000_000  # rows times features: up to here all rows are scanned, none drawn
+STRATA_BYTES = 48 * CHUNK_BYTES  # buffers of the strata in use, and chunks on the way
+MIN_ROWS = 10_000  # of a sample, below which training makes no sense
+BLOCK_STATE = 32  # bytes of a row on the way from a block: order, label, score, weights, places
+
+
+@dataclass(frozen=True)
+class TrainPlan:
+    """How the memory limit is divided in training; prints as a table."""
+
+    budget: Budget
+    sizes: Sizes  # rows of samples
+    valid_bytes: int  # that validation rows may take
+
+    def __str__(self) -> str:
+        first, most, whole = self.sizes.first, self.sizes.most, self.sizes.whole
+        rows = f"all {most:,} rows in memory" if whole else (
+            f"samples of {first:,} rows at first, of up to {most:,} later"
+        )  # fmt: skip
+        return f"{self.budget}\n{rows}"
+
+
+def plan_training(
+    dataset: Dataset, params: Params, limit: int, n_jobs: int, valid: Any = None
+) -> TrainPlan:
+    """Divide the limit; a MemoryLimitError names one that would do."""
+    release()
+    d, n, weighted = dataset.n_features, dataset.n_rows, dataset.weighted
+    row_bytes = d + ROW_BYTES + 4 * weighted
+    fixed = {
+        LIBRARIES: rss() + CODE_BYTES,
+        "blocks on the way": _block_bytes(dataset, n_jobs),
+        "strata": STRATA_BYTES,
+        "evidence": scanner_bytes(int(dataset.binning.n_bins.sum()), params.max_leaves),
+    }
+    # Validation rows are thinned out where there is little room: samples may have the other half.
+    watched = watched_row_bytes(d, params.eval_metric) * (valid is not None)
+    n_valid = valid.n_rows if isinstance(valid, Dataset) else limit  # of others it is not known yet
+    free = limit - sum(fixed.values())
+    valid_bytes = min(watched * n_valid, limit // WATCH_SHARE, free // 2)
+    valid_bytes = max(valid_bytes, watched * BLOCK_ROWS)
+    room = free - valid_bytes
+    # A draw also holds what guides it, of the sample in use; all rows, where some features are
+    # packed, a second copy of their bins.
+    pair = math.ceil(2 * SPARE_ROOM * row_bytes + GUIDE_BYTES)
+    wanted = params.sample_size
+    small = n * d <= WHOLE_VALUES if wanted == "auto" else wanted >= n
+    if small and n * (row_bytes + d) <= room:
+        return _made(limit, fixed, valid_bytes, n * (row_bytes + d), Sizes(n, n, whole=True))
+    first, most = (FIRST_ROWS, n) if wanted == "auto" else (wanted, wanted)
+    least = min(n, MIN_ROWS) if wanted == "auto" else wanted
+    needed = {"validation": watched * BLOCK_ROWS, f"two samples of {least:,} rows": pair * least}
+    Budget(limit, {**fixed, **needed}).check()
+    two = room // pair
+    sizes = Sizes(min(first, two), min(most, two))
+    return _made(limit, fixed, valid_bytes, pair * sizes.most, sizes)
+
+
+def _made(
+    limit: int, fixed: dict[str, int], valid_bytes: int, samples: int, sizes: Sizes
+) -> TrainPlan:
+    what = "all rows" if sizes.whole else "two samples"
+    parts = {**fixed, "validation": valid_bytes, what: samples}
+    return TrainPlan(Budget(limit, parts), sizes, valid_bytes)
+
+
+def _block_bytes(dataset: Dataset, n_jobs: int) -> int:
+    """A block is read by each thread, and some wait: their records, and the rows made of them."""
+    while isinstance(dataset, View):
+        dataset = dataset.base
+    width = dataset.n_features + 4 * dataset.weighted
+    rows = int(np.max(dataset.block_rows))
+    return (n_jobs + 2) * rows * (2 * width + BLOCK_STATE)

@@ -1,0 +1,174 @@
+"""`memory_limit` is a limit: real jobs in a memory cgroup that kills what exceeds it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pyarrow.csv as pcsv
+import pyarrow.parquet as pq
+import pytest
+
+from cgroups import memory_group
+from helpers import small_table
+from sparrowboost.cli import main
+from sparrowboost.datasets import make_large
+from sparrowboost.memory import parse_size
+
+ROWS, VALID_ROWS = 1_000_000, 200_000
+
+# One process for the whole job: what one stage leaves behind counts in the next. As many rows as
+# there are would all be scanned, none drawn.
+JOB = """
+import json, sys
+import sparrowboost, sparrowboost.planning
+from sparrowboost.memory import peak_rss
+from sparrowboost.predictions import write_predictions
+
+source, valid, folder, limit = sys.argv[1:]
+sparrowboost.planning.WHOLE_VALUES = 0
+peaks, samples = {}, []
+dataset = sparrowboost.ingest(source, label="y", memory_limit=limit, verbose=0)
+peaks["ingest"] = peak_rss()
+model = sparrowboost.train(
+    dataset, valid=valid, memory_limit=limit, n_estimators=40, theta=0.7, verbose=0,
+    callbacks=[lambda event: samples.append(event.n_samples) and None],
+)
+peaks["train"] = peak_rss()
+n = write_predictions(model, source, folder + "/out.parquet", verbose=0)
+peaks["predict"] = peak_rss()
+assert "pandas" not in sys.modules
+print(json.dumps({"peaks": peaks, "samples": samples[-1], "trees": model.n_trees, "rows": n}))
+"""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("limits")
+    kind = subprocess.run(
+        ["stat", "-f", "-c", "%T", str(folder)], capture_output=True, text=True, check=False
+    )
+    if kind.stdout.strip() in ("tmpfs", "ramfs"):
+        pytest.skip(f"{folder} is in memory: files there would count in a memory cgroup")
+    make_large(folder / "train.parquet", ROWS)
+    make_large(folder / "valid.parquet", VALID_ROWS, stream=1)
+    return folder
+
+
+def run(limit, argv, folder):
+    """Run Python in a group of its own; what it prints, and how it ended."""
+    for file in folder.glob("*.parquet"):  # so that reading it counts in the group
+        with file.open("rb") as stream:
+            os.fsync(stream.fileno())
+            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    try:
+        with memory_group(parse_size(limit)) as group:
+            return group.run([sys.executable, *map(str, argv)], env={"TMPDIR": str(folder)})
+    except LookupError as error:
+        pytest.skip(f"no memory cgroup can be made: {error}")
+
+
+def run_job(limit, data, folder):
+    files = [data / "train.parquet", data / "valid.parquet"]
+    return run(limit, ["-c", JOB, *files, folder, limit], data)
+
+
+def command(limit, data, *words):
+    return run(limit, ["-m", "sparrowboost", *words, "--memory", limit, "--quiet"], data)
+
+
+def test_a_group_kills_what_exceeds_its_limit(data):
+    done = run("100MB", ["-c", "x = bytearray(150_000_000)"], data)
+    assert done.returncode == -9 or done.kills == 1
+
+
+@pytest.mark.parametrize("limit", ["340MB", "512MB", "1GB"])
+def test_ingest_training_and_prediction_live_within_the_limit(data, tmp_path, limit):
+    done = run_job(limit, data, tmp_path)
+    assert done.kills == 0
+    assert done.returncode == 0, done.stderr[-2000:]
+    said = json.loads(done.stdout)
+    assert said["rows"] == ROWS and said["trees"] == 40
+    assert said["samples"] > 1, "no sample was drawn beside another: this tests nothing"
+    assert max(said["peaks"].values()) < parse_size(limit)
+
+
+@pytest.fixture(scope="module")
+def store(data):
+    words = ["ingest", data / "train.parquet", "--label", "y", "-o", data / "store"]
+    done = command("300MB", data, *words)
+    assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
+    return data / "store"
+
+
+def test_commands_do_with_300_mb(data, store, tmp_path):
+    valid, model = data / "valid.parquet", tmp_path / "model.json"
+    # At most 100,000 rows: not all of them at once.
+    learner = ["--n-estimators", "20", "--sample-size", "100000", "--theta", "0.8"]
+    done = command("300MB", data, "train", store, "--valid", valid, *learner, "-o", model)
+    assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
+    words = ["predict", model, valid, "--quiet", "-o", tmp_path / "out.parquet"]
+    done = run("300MB", ["-m", "sparrowboost", *words], data)
+    assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
+
+
+def named(message):
+    """The limit that a refusal names."""
+    return re.search(r"give at least (\d+ MB)\.", message)[1].replace(" ", "")
+
+
+def test_ingest_refuses_a_limit_and_does_with_the_one_that_it_names(data, tmp_path):
+    words = ["ingest", data / "valid.parquet", "--label", "y", "-o", tmp_path / "store"]
+    done = command("250MB", data, *words)
+    assert done.returncode == 1
+    assert "memory_limit 250 MB is too small" in done.stderr
+    assert not (tmp_path / "store").exists()
+    done = command(named(done.stderr), data, *words)
+    assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
+
+
+def test_training_refuses_a_limit_and_does_with_the_one_that_it_names(data, store, tmp_path):
+    words = ["train", store, "--valid", data / "valid.parquet", "--n-estimators", "5"]
+    words += ["-o", tmp_path / "model.json"]
+    done = command("250MB", data, *words)
+    assert done.returncode == 1
+    assert "memory_limit 250 MB is too small" in done.stderr
+    assert not (tmp_path / "model.json").exists()
+    done = command(named(done.stderr), data, *words)
+    assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
+    assert (tmp_path / "model.json").exists()
+
+
+def test_the_plan_of_a_training_adds_up_and_is_not_carried_out(store, tmp_path, capsys):
+    words = ["train", store, "-o", tmp_path / "model.json", "--memory", "2GB", "--plan"]
+    assert main([*map(str, words)]) == 0
+    *parts, total, limit, rows = capsys.readouterr().out.splitlines()
+    sizes = [parse_size(line[-8:]) for line in parts]
+    assert parse_size(total[-8:]) == pytest.approx(sum(sizes), rel=0.01)
+    assert limit.split() == ["limit", "2", "GB"]
+    assert sum(sizes) < parse_size("2GB")
+    assert rows == "all 1,000,000 rows in memory"
+    assert not (tmp_path / "model.json").exists()
+
+
+LEAN = """
+import sys, sparrowboost
+from sparrowboost.predictions import write_predictions
+
+source, folder = sys.argv[1:]
+dataset = sparrowboost.ingest(source, label="y", weight="w", verbose=0)
+model = sparrowboost.train(dataset, valid=(source, "y", "w"), n_estimators=2, verbose=0)
+write_predictions(model, source, folder + "/out.parquet", keep=["color"], verbose=0)
+assert "pandas" not in sys.modules
+"""
+
+
+@pytest.mark.parametrize("write", [pq.write_table, pcsv.write_csv])
+def test_numbers_words_and_missing_values_are_read_without_pandas(tmp_path, write):
+    # 36 MB, which Arrow would import for its own conversions.
+    source = tmp_path / f"t.{'csv' if write is pcsv.write_csv else 'parquet'}"
+    write(small_table(), source)
+    subprocess.run([sys.executable, "-c", LEAN, source, tmp_path], check=True)
