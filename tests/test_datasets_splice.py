@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-import uuid
 from pathlib import Path
 
 import numpy as np
@@ -341,9 +340,8 @@ def test_full_disk_is_told_with_the_path_and_the_bytes_of_the_row_group(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
 def test_disk_full_from_the_first_byte_is_told_too(tmp_path, monkeypatch, small):
-    name = uuid.uuid4()
-    monkeypatch.setattr(uuid, "uuid4", lambda: name)
-    (tmp_path / f".t.parquet.{name.hex}.partial").symlink_to("/dev/full")
+    monkeypatch.setattr("sparrowboost.disk.secrets.token_hex", lambda n: "0" * 2 * n)
+    (tmp_path / ".t.parquet.00000000.partial").symlink_to("/dev/full")
     with pytest.raises(DiskFullError, match=r"t\.parquet: the disk is full"):
         write_splice(tmp_path / "t.parquet", chromosome=small)
     assert list(tmp_path.iterdir()) == []

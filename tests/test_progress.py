@@ -29,7 +29,7 @@ def test_plain_lines_without_a_terminal():
     )
     assert run.stdout == ""
     assert "task='binning rows' rows=30000 rows_per_second=" in run.stderr
-    assert "bytes=180000" in run.stderr
+    assert "bytes=150000" in run.stderr
     assert "\x1b" not in run.stderr
 
 
@@ -48,7 +48,7 @@ def test_a_bar_with_speed_and_bytes_on_a_terminal():
             pass
     assert "━".encode() in shown
     assert b"rows/s" in shown
-    assert b"180 KB" in shown
+    assert b"150 KB" in shown
 
 
 def test_lines_go_to_the_users_own_handlers_if_there_are_any(caplog, monkeypatch):

@@ -357,10 +357,11 @@ def test_weights_may_be_a_column_of_the_validation_file(tmp_path):
 
 def test_only_so_many_rows_of_a_data_set_are_held(dataset, monkeypatch):
     from builders import make_model
-    from sparrowboost.watch import Watch
+    from sparrowboost.watch import Watch, watched_row_bytes
 
     monkeypatch.setattr("sparrowboost.watch.BLOCK_ROWS", 100)
-    watch = Watch(dataset, make_model(dataset), "y", "log_loss", 1_500 * (2 + 1 + 4 + 16))
+    room = 1_500 * watched_row_bytes(2, "log_loss")
+    watch = Watch(dataset, make_model(dataset), "y", "log_loss", room)
     assert watch.n_rows == 1_500
     assert len(watch._weight) == len(watch._bins) == 1_500
 

@@ -94,8 +94,8 @@ class Dataset:
     >>> ds.n_rows, ds.n_features, ds.n_positive
     (10, 2, 5)
     >>> block = next(ds.blocks())
-    >>> block.bins.shape, block.label.sum()
-    ((10, 2), np.uint64(5))
+    >>> block.bins.shape, block.label.tolist()
+    ((5, 2), [0, 0, 0, 0, 0])
     """
 
     def __init__(self, path: str | os.PathLike[str], *, verify: bool = False) -> None:

@@ -234,6 +234,8 @@ def boost(
             if watch is not None and _late(model, watch, params):
                 teller.tell(Finished, model, reason="early_stopping")
                 return _best(model, watch, params)
+            if model.n_trees == params.n_estimators:
+                break
             saver.save_now_and_then(model)
             renewed = supply.after_tree(model, grown, scanner.rows_scanned - before)
         if renewed is not None:

@@ -169,7 +169,7 @@ def _stored(data: Dataset, model: Model, most_rows: int) -> Iterator[Block]:
     share = min(1.0, most_rows / data.n_rows)
     for label in (0, 1):
         blocks = data.blocks_of(label)
-        left = math.ceil(share * data.block_rows[blocks].sum())
+        left = max(1, int(share * data.block_rows[blocks].sum()))
         for index in blocks:
             if left <= 0:
                 break
