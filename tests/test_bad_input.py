@@ -106,11 +106,13 @@ def test_the_file_of_a_wrong_row_is_named(store, tmp_path):
 
 def test_arguments_that_cannot_be(store):
     for arguments in (
-        {"n_jobs": 0}, {"n_jobs": -2}, {"random_state": -1}, {"random_state": 2**70},
+        {"n_jobs": 0}, {"n_jobs": -2}, {"n_jobs": 1.5}, {"n_jobs": "2"}, {"random_state": -1},
+        {"random_state": 2**70},
         {"random_state": "x"}, {"columns": []}, {"weight": "y"}, {"label": [[1, 2]] * 200},
     ):  # fmt: skip
         fails(store, TABLE, **arguments)
-    fails(store, TABLE, error=MemoryLimitError, memory_limit=float("inf"))
+    for limit in (float("inf"), [10**9], {}):
+        fails(store, TABLE, error=MemoryLimitError, memory_limit=limit)
 
 
 def test_positive_value_that_never_occurs(store):
@@ -126,7 +128,7 @@ def test_label_array_of_another_length(store, tmp_path):
 
 
 def test_weights_that_are_none(store):
-    for bad in (-1.0, float("nan"), float("inf"), None):
+    for bad in (-1.0, float("nan"), float("inf"), 1e300, None):
         table = with_label([0, 1]).append_column("w", pa.array([1.0, bad]))
         fails(store, table, "row 2: weight 'w'", weight="w")
 

@@ -162,6 +162,39 @@ def test_a_category_is_found_again_whatever_its_type():
         assert feature.bin(array).tolist() == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("learned", "met"),
+    [
+        (["red", " blue"], [" red", "blue "]),  # CSV files are read without spaces around words
+        (["True", "False"], [True, False]),  # so writes pandas, and so says a typed column
+        (["true", "false"], ["True", "FALSE"]),
+        ([False, True], ["False", "True"]),
+        (["1.0", "1.1"], [1, 1.1]),
+        ([1, 2], ["1.0", "2.0"]),
+        (np.float32([0.1, 0.5]), ["0.1", "0.5"]),
+        ([datetime.datetime(2020, 1, 1), datetime.datetime(2021, 1, 1)],
+         np.array(["2020-01-01", "2021-01-01"], "M8[ns]")),
+        ([datetime.time(9), datetime.time(10)], ["09:00:00", "10:00:00"]),
+    ],
+)  # fmt: skip
+def test_a_category_is_found_again_however_a_source_writes_it(learned, met):
+    feature = fit(pa.array(learned), "category")
+    assert feature.bin(pa.array(met)).tolist() == feature.bin(pa.array(learned)).tolist()
+    assert sorted(feature.bin(pa.array(met)).tolist()) == [0, 1]
+
+
+def test_a_category_that_is_written_just_so_comes_first():
+    feature = CategoryFeature("x", ("1", "1.0", " a", "a"))
+    assert feature.bin(pa.array(["1", "1.0", " a", "a", "a ", "2"])).tolist() == [0, 1, 2, 3, 2, 4]
+
+
+def test_words_for_true_and_false_are_the_numbers_that_booleans_are():
+    feature = fit([True, False, None], "int64")
+    for words in (["True", "False", None], ["true", "false", None], ["TRUE", "FALSE", None]):
+        assert feature.bin(pa.array(words)).tolist() == [1, 0, 2]
+        assert feature.bin(pa.array(words).dictionary_encode()).tolist() == [1, 0, 2]
+
+
 def test_nulls_in_a_dictionary_are_missing():
     coded = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int8()), ["a", None])
     assert CategoryFeature("x", ("a",)).bin(coded).tolist() == [0, 2, 2]

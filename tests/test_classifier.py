@@ -17,10 +17,12 @@ import pytest
 import scipy.sparse
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils.validation import check_is_fitted
 
 import sparrowboost.predict
 from builders import assert_same_trees
@@ -227,6 +229,18 @@ def test_columns_of_frames_must_be_those_of_fit_as_in_scikit_learn(frame):
     np.testing.assert_array_equal(nameless, clf.predict_proba(X))
 
 
+def test_columns_of_arrays_go_by_their_place_whatever_those_of_fit_are_called(numbers):
+    X, y = numbers
+    names = [f"f{j}" for j in reversed(range(X.shape[1]))]
+    frame = pd.DataFrame(X, columns=names)
+    clf = small().fit(frame, y)
+    expected = clf.predict_proba(frame)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the arrays have no names
+        for rows in (X, X.tolist(), scipy.sparse.coo_array(X)):
+            np.testing.assert_array_equal(clf.predict_proba(rows), expected)
+
+
 def test_columns_without_names_go_by_their_place(numbers):
     X, y = numbers
     clf = small().fit(X, y)
@@ -388,6 +402,17 @@ def test_without_validation_data_some_rows_are_set_aside_for_early_stopping(numb
 # -- predictions ----------------------------------------------------------------------------------
 
 
+def test_the_accuracy_on_a_file_is_that_on_its_rows(by_name, frame, tmp_path):
+    frame = frame.assign(u=np.arange(len(frame)) % 3)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    y, u = frame["y"], frame["u"]
+    for rows in (tmp_path / "rows.parquet", frame, pl.from_pandas(frame)):
+        assert by_name.score(rows, "y") == pytest.approx(by_name.score(frame, y))
+        assert by_name.score(rows, "y", "u") == pytest.approx(by_name.score(frame, y, u))
+    with pytest.raises(NotFittedError):
+        SparrowClassifier().score(tmp_path / "rows.parquet", "y")
+
+
 def test_scores_are_half_the_log_odds_and_tell_the_class(numbers):
     X, y = numbers
     clf = small().fit(X, y)
@@ -507,6 +532,17 @@ def test_a_fitted_classifier_goes_through_pickle_and_joblib(by_name, frame, tmp_
     assert loaded.get_params() == by_name.get_params()
 
 
+def test_a_fit_that_fails_leaves_an_unfitted_classifier(numbers):
+    X, y = numbers
+    for clf in (SparrowClassifier(), SparrowClassifier(n_estimators=2).fit(X, y)):
+        with pytest.raises(DataError):
+            clf.set_params(class_weight={"nobody": 2}).fit(X[:, :2], np.where(y, "a", "b"))
+        with pytest.raises(NotFittedError):
+            check_is_fitted(clf)
+        with pytest.raises(NotFittedError):
+            clf.predict(X)
+
+
 def test_a_clone_is_unfitted_and_has_the_same_parameters(by_name, numbers):
     other = clone(by_name.set_params(class_weight="balanced"))
     by_name.set_params(class_weight=None)
@@ -591,6 +627,12 @@ def test_wrong_input_is_told(numbers, frame, tmp_path):
         ((X, y), {"eval_set": (X[:, :2], y)}, "2 features"),
         ((X, y), {"eval_set": (X, np.where(y, "a", "b"))}, "none of the training data's"),
         ((pl.from_pandas(frame).lazy(), "y"), {}, "LazyFrame has no rows yet"),
+        (
+            (pd.DataFrame(X).rename(columns=lambda c: f"c{c // 2}"), y),
+            {},
+            "'c0' is there more than",
+        ),
+        ((pa.table(list(X.T), ["a"] * X.shape[1]), y), {}, "'a' is there more than once"),
     ]
     for args, kwargs, what in wrong:
         with warnings.catch_warnings(), pytest.raises(ValueError, match=what):

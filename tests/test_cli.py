@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 
+import pyarrow as pa
 import pyarrow.csv as pcsv
 import pytest
 
 from helpers import small_table
+from sparrowboost import ingest
 from sparrowboost.cli import main
 
 
@@ -126,6 +129,18 @@ def test_being_told_to_stop_leaves_nothing(table, tmp_path, how):
     assert child.returncode == 130
     assert err == b"sparrow: interrupted; nothing half-made was left.\n"
     assert not (tmp_path / "a").exists()
+
+
+def test_long_names_are_shown_whole_and_in_any_encoding(tmp_path):
+    names = [f"{'long' * 50}_{letter}" for letter in "a\N{GREEK SMALL LETTER BETA}"]
+    table = pa.table({name: [1.0, 2.0] for name in names} | {"y": [0, 1]})
+    ingest(table, label="y", path=tmp_path / "store", verbose=0)
+    out = subprocess.run(
+        [sys.executable, "-m", "sparrowboost", "inspect", tmp_path / "store"],
+        env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert names[0] in out
+    assert names[1].encode("ascii", "backslashreplace").decode() in out
 
 
 def test_the_package_runs_as_the_command():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -19,7 +21,16 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from helpers import small_table
-from sparrowboost import evaluate, feature_importances, ingest, load_model, train
+from sparrowboost import (
+    DataError,
+    SparrowClassifier,
+    evaluate,
+    feature_importances,
+    ingest,
+    load_model,
+    train,
+    write_predictions,
+)
 from sparrowboost.cli import LEARNER, main, make_parser
 from sparrowboost.params import Params
 
@@ -32,6 +43,9 @@ def folder(tmp_path_factory):
     table = small_table().drop_columns(["w"])
     pq.write_table(table.append_column("id", pa.array(range(len(table)))), path / "t.parquet")
     pcsv.write_csv(table, path / "t.csv")
+    lists = pa.array([[1, 2]] * len(table))
+    pq.write_table(table.append_column("l", lists), path / "l.parquet")
+    (path / "folder.csv").mkdir()
     call = ["train", f"{path}/t.parquet", "--label", "y", "--exclude", "id", *FEW]
     assert main([*call, "-o", f"{path}/model.json", "-q"]) == 0
     return path
@@ -42,6 +56,14 @@ def run(capsys, *call):
     code = main([str(part) for part in call])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
+
+
+def in_folder(folder, call):
+    """The call with files of the folder in the place of words in capitals."""
+    names = {
+        "MODEL": "model.json", "DATA": "t.csv", "LISTS": "l.parquet", "FOLDER": "folder.csv"
+    }  # fmt: skip
+    return [folder / names[part] if part in names else part for part in call]
 
 
 # -- train ---------------------------------------------------------------------------------------
@@ -74,6 +96,14 @@ def test_a_store_may_be_trained_on_and_has_its_columns(folder, tmp_path, capsys)
 def test_every_parameter_of_the_learner_is_an_option():
     known = {name for name, _, _ in LEARNER} | {"monotone_constraints"}
     assert known == {field.name for field in fields(Params)}
+
+
+def test_options_of_the_learner_tell_the_defaults_that_it_has():
+    defaults = {field.name: field.default for field in fields(Params)}
+    for name, _, what in LEARNER:
+        told = re.search(r"\(default: (.*)\)$", what)[1]
+        if defaults[name] is not None:
+            assert told == str(defaults[name]), name
 
 
 def test_options_reach_the_learner(folder, tmp_path, capsys, monkeypatch):
@@ -141,16 +171,44 @@ def test_history_and_report_are_written(folder, tmp_path, capsys):
         (["--valid", "v.csv", "--validation-fraction", "0.1"], "exclude each other"),
         (["--validation-fraction", "2"], "above 0 and below 1"),
         (["--report", "/no/such/folder/r.html"], "the folder /no/such/folder is not there"),
+        (["--report", "FOLDER"], "folder.csv: is a folder"),
+        (["--history", "FOLDER"], "folder.csv: is a folder"),
+        (["-o", "FOLDER"], "folder.csv: is a folder"),
+        (["-o", "DATA"], "t.csv: is one of the files to read"),
+        (["--history", "DATA"], "t.csv: is one of the files to read"),
+        (["--valid", "none.csv"], "none.csv: no such file"),
         (["--label", "nope"], "no column 'nope'"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(folder, tmp_path, capsys, extra, says):
     call = ["train", folder / "t.csv", "--label", "y", "-o", tmp_path / "m.json", "-q"]
-    code, out, err = run(capsys, *call, *extra)
+    code, out, err = run(capsys, *call, *in_folder(folder, extra))
     assert (code, out) == (1, "")
     assert says in err
     assert err.count("\n") == 1
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        ["--early-stopping-rounds", "3"],
+        ["--valid", "v.csv", "--validation-fraction", "0.1"],
+        ["--validation-fraction", "2"],
+        ["--valid", "none.csv"],
+        ["-o", "FOLDER"],
+    ],
+)
+def test_what_is_wrong_with_a_call_is_said_before_rows_are_read(
+    folder, tmp_path, capsys, monkeypatch, extra
+):
+    def read(*args, **kwargs):
+        raise AssertionError("rows were read")
+
+    monkeypatch.setattr("sparrowboost.build.ingest", read)
+    monkeypatch.chdir(tmp_path)
+    call = ["train", "DATA", "--label", "y", "-o", "m.json", "-q", *extra]
+    assert run(capsys, *in_folder(folder, call))[0] == 1
 
 
 def test_a_number_that_is_none_is_a_wrong_call(folder, tmp_path, capsys):
@@ -158,6 +216,9 @@ def test_a_number_that_is_none_is_a_wrong_call(folder, tmp_path, capsys):
         main(["train", "t.csv", "-o", "m.json", "--n-estimators", "many"])
     assert caught.value.code == 2
     assert "'many' is no number" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["importance", "m.json", "--top", "-3"])
+    assert "'-3' is no number from 0 on" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -217,6 +278,80 @@ def test_predictions_are_those_of_the_model(folder, tmp_path, capsys, suffix):
     assert os.listdir(tmp_path) == [out_file.name]
 
 
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "CSV"])
+def test_kept_columns_of_a_text_file_are_its_text(folder, tmp_path, suffix):
+    ids = [f"{i:04d}" for i in range(3_000)]
+    table = small_table().append_column("id", pa.array(ids))
+    pcsv.write_csv(table, tmp_path / "t.csv", pcsv.WriteOptions(quoting_style="none"))
+    model, out = load_model(folder / "model.json"), tmp_path / f"p.{suffix}"
+    write_predictions(model, tmp_path / "t.csv", out, keep=["id", "x"], verbose=0)
+    frame = pd.read_parquet(out) if suffix == "parquet" else pd.read_csv(out, dtype={"id": str})
+    assert frame["id"].tolist() == ids
+    np.testing.assert_array_equal(frame["x"], table.column("x").to_numpy())
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_kept_columns_have_one_type_whatever_that_of_each_file(folder, tmp_path, suffix):
+    model, table, out = load_model(folder / "model.json"), small_table(), tmp_path / f"p.{suffix}"
+    columns = {"words": pa.array(["07"] * 3_000), "whole": pa.array([7] * 3_000)}
+    columns["nothing"] = pa.nulls(3_000)
+    for name, column in columns.items():
+        pq.write_table(table.append_column("k", column), tmp_path / f"{name}.parquet")
+
+    def keep(*names):
+        files = [tmp_path / f"{name}.parquet" for name in names]
+        write_predictions(model, files, out, keep="k", verbose=0)
+        frame = pd.read_parquet(out) if suffix == "parquet" else pd.read_csv(out, dtype=str)
+        return frame["k"].map(str, na_action="ignore").drop_duplicates().tolist()
+
+    assert keep("words", "whole") == ["07", "7"]
+    assert keep("whole", "nothing")[0][0] == "7"
+    if suffix == "csv":  # has no types
+        assert keep("whole", "words") == ["7", "07"]
+        return
+    for names in (("whole", "words"), ("nothing", "words")):
+        with pytest.raises(DataError, match=r"column 'k' is .* in some files and string in others"):
+            keep(*names)
+
+
+def test_a_name_alone_is_a_column_to_keep_or_to_write(folder, tmp_path):
+    model = load_model(folder / "model.json")
+    out = tmp_path / "p.parquet"
+    write_predictions(model, folder / "t.parquet", out, columns="score", keep="id", verbose=0)
+    assert pq.read_schema(out).names == ["id", "score"]
+    with pytest.raises(DataError, match="'score' would be there twice"):
+        write_predictions(model, folder / "t.parquet", out, columns=["score"] * 2, verbose=0)
+
+
+def test_files_without_a_header_or_a_telling_suffix(folder, tmp_path, capsys):
+    lines = (folder / "t.csv").read_text().splitlines(keepends=True)
+    data = tmp_path / "rows.txt"
+    data.write_text("".join(lines[1:]))
+    how = ["--no-header", "--format", "csv"]
+    label = f"f{small_table().drop_columns(['w']).column_names.index('y')}"
+    call = ["train", data, "--label", label, *how, *FEW, "-o", tmp_path / "m.json", "-q"]
+    assert run(capsys, *call)[0] == 0
+    assert run(capsys, "predict", tmp_path / "m.json", data, *how, "-o", tmp_path / "p.csv")[0] == 0
+    model = load_model(folder / "model.json")
+    p = model.predict_proba(folder / "t.csv")[:, 1]
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "p.csv")["probability"], p)
+    code, out, _ = run(capsys, "evaluate", tmp_path / "m.json", data, *how, "--json", "-q")
+    assert code == 0
+    assert json.loads(out)["auc"] == evaluate(model, folder / "t.csv", verbose=0).auc
+
+
+def test_a_classifier_is_told_to_give_its_model(folder, tmp_path):
+    X = np.arange(40.0).reshape(20, 2)
+    clf = SparrowClassifier(n_estimators=1).fit(X, X[:, 0] > 20)
+    for call in (
+        lambda: evaluate(clf, X, label=X[:, 0] > 20),
+        lambda: write_predictions(clf, X, tmp_path / "p.csv"),
+        lambda: feature_importances(clf),
+    ):
+        with pytest.raises(DataError, match="got SparrowClassifier; pass its model_"):
+            call()
+
+
 def test_many_blocks_become_few_row_groups(folder, tmp_path, monkeypatch):
     import sparrowboost.predict
     import sparrowboost.predictions
@@ -236,7 +371,19 @@ def test_many_blocks_become_few_row_groups(folder, tmp_path, monkeypatch):
         (["predict", "MODEL", "DATA", "-o", "p.txt"], "end the name in .parquet or .csv"),
         (["predict", "MODEL", "DATA", "-o", "no/p.csv"], "there is no folder"),
         (["predict", "MODEL", "DATA", "--keep", "nope", "-o", "p.csv"], "lacks column 'nope'"),
-        (["predict", "DATA", "DATA", "-o", "p.csv"], "t.csv: "),
+        (["predict", "MODEL", "DATA", "--keep", "x,x", "-o", "p.csv"], "column 'x' would be there"),
+        (["predict", "MODEL", "DATA", "-o", "DATA"], "t.csv: is one of the files to read"),
+        pytest.param(
+            ["predict", "MODEL", "DATA", "-o", "/proc/p.csv"],
+            "/proc/p.csv: cannot be written (No such file or directory); choose another path",
+            marks=pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs a /proc"),
+        ),
+        (["predict", "MODEL", "DATA", "-o", "FOLDER"], "folder.csv: is a folder"),
+        (["predict", "MODEL", "LISTS", "--keep", "l", "-o", "p.csv"], "p.csv: cannot hold"),
+        (["predict", "MODEL", "DATA", "--format", "csvv", "-o", "p.csv"], "'csvv' is not known"),
+        (["predict", "DATA", "DATA", "-o", "p.csv"], "t.csv: not a model of Sparrow"),
+        (["predict", "LISTS", "DATA", "-o", "p.csv"], "l.parquet: not a model of Sparrow"),
+        (["export", "MODEL", "-o", "MODEL"], "model.json: is one of the files to read"),
         (["predict", "none.json", "DATA", "-o", "p.csv"], "no such file"),
         (["evaluate", "MODEL", "none.csv"], "no such file"),
         (["evaluate", "MODEL", "DATA", "--label", "nope"], "no column 'nope'"),
@@ -246,8 +393,7 @@ def test_many_blocks_become_few_row_groups(folder, tmp_path, monkeypatch):
 )
 def test_wrong_input_is_one_line_and_exit_code_1(folder, tmp_path, capsys, monkeypatch, call, says):
     monkeypatch.chdir(tmp_path)
-    names = {"MODEL": folder / "model.json", "DATA": folder / "t.csv"}
-    code, out, err = run(capsys, *(names.get(part, part) for part in call))
+    code, out, err = run(capsys, *in_folder(folder, call))
     assert (code, out) == (1, "")
     assert says in err
     assert len([line for line in err.splitlines() if line.startswith("sparrow: error")]) == 1

@@ -590,7 +590,8 @@ def assert_sound(model):
         if isinstance(feature, CategoryFeature):
             columns[feature.name] = pa.array([*feature.categories[:1], "?", None][-2:], pa.string())
         else:
-            columns[feature.name] = pa.array([0.0, None])
+            type_ = pa.timestamp("us") if feature.kind == "time" else pa.float64()
+            columns[feature.name] = pa.array([0, None], type_)
     scores = model.decision_function(pa.table(columns), n_jobs=1)
     assert scores.shape == (2,) and np.isfinite(scores).all()
 

@@ -102,6 +102,34 @@ def test_required_columns_have_no_levels(tmp_path):
     assert read(tmp_path / "t.parquet", ["a"], 300).column("a").equals(table.column("a"))
 
 
+@pytest.mark.parametrize("least", [1, 1 << 30])  # decoded here, and by Arrow
+@pytest.mark.parametrize("codec", ["NONE", "LZ4"])
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_dot_in_a_name_is_no_field_of_another_column(tmp_path, monkeypatch, least, codec, first):
+    monkeypatch.setattr(parquet, "MIN_PAGED", least)
+    rng = np.random.default_rng(0)
+    inner = pa.StructArray.from_arrays([words(rng, 2_000, 2, 0.0, False)], ["b"])
+    fields = [
+        (pa.field("a.b", pa.string()), words(rng, 2_000, 3, 0.0, False)),
+        (pa.field("a", inner.type, nullable=False), inner),
+    ]
+    schema, columns = zip(*(fields[first], fields[1 - first]), strict=True)
+    table = pa.Table.from_arrays(list(columns), schema=pa.schema(list(schema)))
+    pq.write_table(table, tmp_path / "t.parquet", compression=codec)
+    assert read(tmp_path / "t.parquet", ["a.b"], 300).equals(table.select(["a.b"]))
+
+
+@pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
+@pytest.mark.parametrize("least", [1, 1 << 30])
+def test_words_stored_as_differences_are_read(tmp_path, monkeypatch, least, encoding):
+    monkeypatch.setattr(parquet, "MIN_PAGED", least)
+    table = some_table(0).select(["five", "number", "two"])
+    pq.write_table(
+        table, tmp_path / "t.parquet", use_dictionary=["five"], column_encoding={"two": encoding}
+    )
+    assert read(tmp_path / "t.parquet", table.column_names, 300).equals(table)
+
+
 def test_a_damaged_page_is_told(tmp_path):
     path = tmp_path / "t.parquet"
     table = some_table(1).select(["four", "five"])

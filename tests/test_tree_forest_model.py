@@ -309,6 +309,24 @@ def test_a_missing_column_is_named(tmp_path):
         model.decision_function(frame.rename(columns={"a": "A"}))
 
 
+def test_numbers_are_not_taken_for_times_nor_times_for_numbers(tmp_path):
+    times = NumberFeature("x", "time", np.array([10**15]))
+    numbers = NumberFeature("x", "int64", np.array([10**15]))
+    days = pa.table({"x": pa.array([0, 20_000], pa.date32())})
+    pq.write_table(days, tmp_path / "days.parquet")
+    (tmp_path / "numbers.csv").write_text("x\n20200101\n20240101\n")
+    nothing = pa.table({"x": pa.nulls(2)})
+    for feature, right, wrong, what in (
+        (times, "days.parquet", "numbers.csv", "has numbers where the model was trained on times"),
+        (numbers, "numbers.csv", "days.parquet", "has times where the model was trained on numb"),
+    ):
+        model = Model(Binning((feature,)), (0, 1), "logistic", 0.0)
+        for rows in (tmp_path / right, nothing):
+            assert len(model.decision_function(rows)) == 2
+        with pytest.raises(DataError, match=f"column 'x' {what}"):
+            model.decision_function(tmp_path / wrong)
+
+
 def test_the_columns_of_an_array_are_taken_by_position_if_their_number_fits():
     model, frame = make_model(NUMBERS), numbers_frame()
     array = frame.to_numpy()

@@ -167,6 +167,24 @@ def test_validation_labels_that_training_has_never_seen_are_refused(dataset, val
         train(dataset, valid=strange, early_stopping_rounds=3, verbose=0)
 
 
+@pytest.mark.parametrize(
+    ("trained", "met"),
+    [
+        (["0", "1"], [0, 1]),
+        ([0, 1], ["0", "1"]),
+        (["False", "True"], [False, True]),
+        ([False, True], ["false", "true"]),
+    ],
+)
+def test_labels_may_be_typed_otherwise_than_in_training(valid, trained, met):
+    positive = (valid["y"] == "yes").to_numpy().astype(int)
+    rows, labels = valid[["x", "z"]], np.array(trained)[positive]
+    data = ingest(rows, label=labels, verbose=0)
+    expected = listen(data, valid=(rows, labels), n_estimators=3)[1]
+    got = listen(data, valid=(rows, np.array(met)[positive]), n_estimators=3)[1]
+    assert scores_of(got, "log_loss") == scores_of(expected, "log_loss")
+
+
 def test_an_auc_of_one_label_is_refused(dataset, valid):
     # It has no value, and so no tree would be the best.
     only = valid[valid["y"] == "yes"]

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from sparrowboost.lookup import Bins, Codes, LazyLookups, Lookup, Table, bin_columns, read_only
-from sparrowboost.sources import Kind, categories, numbers
+from sparrowboost.sources import Kind, categories, numbers, plain_words
 from sparrowboost.sources.arrays import from_numpy, nulls, strings, to_numpy
 
 MAX_BINS = 255  # of values; with the missing bin, what one byte can tell apart
@@ -143,11 +143,14 @@ class NumberFeature:
 class CategoryFeature:
     """A feature of categories; those it does not know share the bin "other".
 
+    A word that is none of them is looked for once more as in `plain_words`: text files have no
+    types, and no spaces around words.
+
     Examples
     --------
     >>> feature = CategoryFeature("x", ("red", "blue"))
-    >>> feature.bin(pa.array(["blue", "red", "green", None]))
-    array([1, 0, 2, 3], dtype=uint8)
+    >>> feature.bin(pa.array(["blue", "red", "green", None, " red"]))
+    array([1, 0, 2, 3, 0], dtype=uint8)
     """
 
     name: str
@@ -192,7 +195,10 @@ class CategoryFeature:
         last = self._last.get("")  # one read: another thread may put its own there
         if last is not None and last[0].equals(dictionary):
             return last[1]
-        known = pc.index_in(dictionary, strings(self.categories))
+        words = strings(self.categories)
+        known = pc.index_in(dictionary, words)
+        if known.null_count:  # a source may write the same word in another way
+            known = pc.coalesce(known, pc.index_in(plain_words(dictionary), plain_words(words)))
         # A null in the dictionary is as missing as one in the column.
         known = np.where(nulls(dictionary), self.n_values, to_numpy(known, len(self.categories)))
         bins = np.append(known, self.n_values).astype(np.uint8)

@@ -25,7 +25,7 @@ from sparrowboost.lookup import read_only
 from sparrowboost.memory import Budget, give_back_early, release, resolve_limit, rss
 from sparrowboost.progress import Progress, Task, compiling, log, make_progress
 from sparrowboost.shuffle import MIN_MEMORY
-from sparrowboost.sources import FORMATS, Kind, OpenOptions, expand
+from sparrowboost.sources import Kind, OpenOptions, check_format, expand
 from sparrowboost.sources.base import KEEP, Forget
 from sparrowboost.store import MANIFEST, Dataset, read_manifest
 from sparrowboost.storewriter import StoreWriter
@@ -124,8 +124,7 @@ def ingest(
     >>> ds.n_rows, ds.classes, ds.binning.features[1].categories
     (4, ('no', 'yes'), ('red', 'blue'))
     """
-    if format is not None and format not in FORMATS:
-        raise DataError(f"format {format!r} is not known; it is one of {', '.join(FORMATS)}.")
+    check_format(format)
     limit = resolve_limit(memory_limit)
     if memory_limit is not None:
         give_back_early()

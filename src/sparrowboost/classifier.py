@@ -21,10 +21,12 @@ from sklearn.utils.validation import (
 
 from sparrowboost.build import ingest
 from sparrowboost.errors import DataError
+from sparrowboost.evaluation import evaluate
 from sparrowboost.events import Callback
 from sparrowboost.forms import (
     as_numbers,
     categorical_names,
+    column_names,
     header,
     is_column,
     is_files,
@@ -40,6 +42,7 @@ from sparrowboost.memory import resolve_limit, rss
 from sparrowboost.model import Model
 from sparrowboost.params import Params
 from sparrowboost.predict import BLOCK_ROWS, staged_scores
+from sparrowboost.sources.base import check_names
 from sparrowboost.stopping import L2, RHO, SIGMA
 from sparrowboost.store import Dataset
 from sparrowboost.training import train
@@ -235,6 +238,9 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.categorical = True
         return tags
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
     # -- fit -------------------------------------------------------------------------------------
 
     def fit(
@@ -267,6 +273,8 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         self
         """
+        # Should this fail, there is no model: the last one may not fit the columns and classes.
+        self.__dict__.pop("model_", None)
         params = self._params()
         seed = _seed(self.random_state)
         dataset, limit = self._open(X, y, sample_weight, seed)
@@ -354,13 +362,18 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 )
             X = self._checked_array(X, reset=True)
         elif not self._by_name:
-            validate_data(self, header(X), skip_check_array=True)
+            self._check_columns(X, reset=True)
         if not is_column(y):
             y = self._checked_labels(y)
             check_consistent_length(X, y)
         if sample_weight is not None and not is_column(sample_weight):
             sample_weight = _check_sample_weight(sample_weight, X)
         return X, y, sample_weight
+
+    def _check_columns(self, X: Any, *, reset: bool) -> None:
+        """Take note of the columns of a frame, or compare them with those of `fit`."""
+        check_names("X", [str(name) for name in column_names(X) or ()])
+        validate_data(self, header(X), reset=reset, skip_check_array=True)
 
     def _checked_labels(self, y: Any) -> npt.NDArray[Any]:
         y = column_or_1d(y, warn=True)
@@ -447,11 +460,15 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if is_files(X) or is_stream(X):
             return X
         if not is_frame(X):
-            return self._checked_array(X, reset=False)
+            X = self._checked_array(X, reset=False)
+            here = places(len(names))
+            if names != here and set(names) == set(here):  # by place, not by what they are called
+                X = (X.tocsr() if hasattr(X, "tocsr") else X)[:, [names.index(c) for c in here]]
+            return X
         X = pa.Table.from_batches([X]) if isinstance(X, pa.RecordBatch) else X
         if by_name or self._by_name:
             return X
-        validate_data(self, header(X), reset=False, skip_check_array=True)
+        self._check_columns(X, reset=False)
         return renamed(X, names)
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float32]:
@@ -505,6 +522,26 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _labels(self, score: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
         return self.classes_[(score > 0).astype(np.intp)]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of rows whose class is the predicted one.
+
+        Parameters
+        ----------
+        X : as in `decision_function`
+        y : (n,) array, or column name
+        sample_weight : (n,) array, or column name, optional
+
+        Returns
+        -------
+        float
+        """
+        if not is_column(y):
+            return float(super().score(X, y, sample_weight))
+        check_is_fitted(self)
+        rows = self._rows(X, self.model_.feature_names, by_name=True)
+        result = evaluate(self.model_, rows, label=y, weight=sample_weight, verbose=0)
+        return result.accuracy
 
     def staged_decision_function(self, X: Any) -> Iterator[npt.NDArray[np.float32]]:
         """The scores of `decision_function` after each tree.

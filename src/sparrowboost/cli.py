@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import logging
 import os
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 OK, FAILED, INTERRUPTED = 0, 1, 130  # argparse itself exits with 2 for a wrong call
 SHOWN_FEATURES = 20
+MAX_WIDTH = 10_000  # of a table that is not shown on a terminal
 FILES = "files, globs or folders: Parquet, CSV, Arrow, libsvm or .npy"
 EXIT_CODES = """exit codes:
   0  done
@@ -37,6 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Before Arrow is loaded: its own allocators keep much of what was freed.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names that it has no letters for
     signal.signal(signal.SIGTERM, _stop)
     try:
         run: Callable[[argparse.Namespace], None] = args.run
@@ -197,6 +202,10 @@ def _add_reading(parser: Any) -> None:
         parser.add_argument(
             option, metavar="A,B", action="append", help=f"{what}, with commas between or repeated"
         )
+    _add_format(parser)
+
+
+def _add_format(parser: Any) -> None:
     parser.add_argument(
         "--no-header", dest="header", action="store_false", help="CSV files name no columns"
     )
@@ -351,28 +360,41 @@ def _show_table(
         table.add_column(name, justify="right" if k in right else "left")
     for row in rows:
         table.add_row(*map(escape, row))
-    Console().print(table)
+    # Only a terminal has a width: in a file or a pipe, names are not to be cut.
+    Console(width=None if sys.stdout.isatty() else MAX_WIDTH).print(table)
 
 
 # -- train ---------------------------------------------------------------------------------------
 
 # Parameters of the learner: option, type, words. Those not given keep the library's defaults.
 LEARNER: tuple[tuple[str, Callable[[str], Any], str], ...] = (
-    ("n_estimators", int, "most trees"),
-    ("learning_rate", float, "share of each leaf's best step that is taken"),
-    ("max_leaves", int, "leaves of a tree"),
-    ("max_depth", int, "splits on the way to a leaf"),
-    ("min_child_weight", float, "least weight on a side of a split, in ordinary rows"),
-    ("l2", float, "weight added to each side when splits are compared"),
-    ("loss", str, "logistic or exponential"),
-    ("stopping", str, "adaptive or paper"),
-    ("sample_size", lambda text: text if text == "auto" else int(text), "rows in memory, or auto"),
-    ("theta", float, "share of its first n_eff at which a sample is replaced"),
-    ("rho", float, "share of an edge that must be certain"),
-    ("sigma", float, "chance that any false split counts as proved"),
-    ("gamma_0", float, "first target of stopping=paper"),
-    ("early_stopping_rounds", int, "trees without a better validation score, after which to end"),
-    ("eval_metric", str, "log_loss, auc or exponential_loss"),
+    ("n_estimators", int, "number of trees, at most (default: 100)"),
+    ("learning_rate", float, "share of each leaf's best step that is taken (default: 0.1)"),
+    ("max_leaves", int, "leaves of a tree (default: 31)"),
+    ("max_depth", int, "splits on the way to a leaf (default: as the leaves allow)"),
+    (
+        "min_child_weight",
+        float,
+        "least weight on a side of a split, in ordinary rows (default: 2.0)",
+    ),
+    ("l2", float, "weight added to each side when splits are compared (default: 40.0)"),
+    ("loss", str, "logistic or exponential (default: logistic)"),
+    ("stopping", str, "adaptive or paper (default: adaptive)"),
+    (
+        "sample_size",
+        lambda text: text if text == "auto" else int(text),
+        "rows in memory, or auto (default: auto)",
+    ),
+    ("theta", float, "share of its first n_eff at which a sample is replaced (default: 0.5)"),
+    ("rho", float, "share of an edge that must be certain (default: 0.3)"),
+    ("sigma", float, "chance that any false split counts as proved (default: 0.001)"),
+    ("gamma_0", float, "first target of stopping=paper (default: 0.25)"),
+    (
+        "early_stopping_rounds",
+        int,
+        "trees without a better validation score, after which to end (default: never)",
+    ),
+    ("eval_metric", str, "log_loss, auc or exponential_loss (default: log_loss)"),
 )
 
 
@@ -428,6 +450,12 @@ def _typed(name: str, kind: Callable[[str], Any]) -> Callable[[str], Any]:
     return parse
 
 
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
+    return int(text)
+
+
 def _train(args: argparse.Namespace) -> None:
     from sparrowboost.history import History
     from sparrowboost.params import Params
@@ -436,12 +464,11 @@ def _train(args: argparse.Namespace) -> None:
 
     params = _params(args)
     Params.make(**params)  # what is wrong is said before any row is read
+    _check_validation(args)
     _check_outputs(args)
     dataset = _open_training(args)
     rows, valid = dataset, args.valid
     if args.validation_fraction is not None:
-        if valid is not None:
-            raise DataError("--valid and --validation-fraction exclude each other; give one.")
         rows, valid = split(dataset, args.validation_fraction, args.seed)
     if args.plan:
         print(plan(rows, valid=valid, memory_limit=args.memory, n_jobs=args.jobs, **params))
@@ -504,24 +531,58 @@ def _params(args: argparse.Namespace) -> dict[str, Any]:
     return params
 
 
+def _check_validation(args: argparse.Namespace) -> None:
+    """Say before the work that its validation data could not be found."""
+    from sparrowboost.sources import files_of
+    from sparrowboost.views import share_of
+
+    if args.valid is not None and args.validation_fraction is not None:
+        raise DataError("--valid and --validation-fraction exclude each other; give one.")
+    if args.valid is not None:
+        files_of(args.valid)
+    elif args.validation_fraction is not None:
+        share_of(args.validation_fraction)
+    elif args.early_stopping_rounds is not None:
+        raise DataError(
+            "--early-stopping-rounds needs validation data; pass --valid or --validation-fraction."
+        )
+
+
 def _check_outputs(args: argparse.Namespace) -> None:
     """Say before the work, not after it, that its result could not be written."""
+    from sparrowboost.sources import check_apart
+
     for path in (args.output, args.report, args.history):
-        folder = Path(path).absolute().parent if path else None
-        if folder is not None and not os.access(folder, os.W_OK):
-            raise DataError(f"{path}: the folder {folder} is not there, or cannot be written to.")
+        if not path:
+            continue
+        file = Path(path).absolute()
+        if not os.access(file.parent, os.W_OK):
+            raise DataError(
+                f"{path}: the folder {file.parent} is not there, or cannot be written to."
+            )
+        if file.is_dir():
+            raise DataError(f"{path}: is a folder; give the name of a file.")
+        if not _is_store(args.data[0]):
+            check_apart(file, args.data)
+        check_apart(file, args.valid)
     if args.report:
         from sparrowboost.plots import check_matplotlib
 
         check_matplotlib()
 
 
+def _is_store(path: str) -> bool:
+    from sparrowboost.store import MANIFEST
+
+    return (Path(path) / MANIFEST).is_file()
+
+
 def _open_training(args: argparse.Namespace) -> Dataset:
     """The store that was named, or a temporary one made of the files that were."""
-    from sparrowboost.store import MANIFEST, Dataset
+    from sparrowboost.store import Dataset
 
     (first, *more) = args.data
-    if not (Path(first) / MANIFEST).is_file():
+    if not _is_store(first):
         if args.checkpoint is None:
             return _ingest_to(None, args)
         return _ingest_to(Path(args.checkpoint) / "store", args, resume=True)
@@ -572,6 +633,7 @@ def _add_predict(commands: Any) -> None:
         "--keep", metavar="A,B", action="append", help="columns of the data to write, too"
     )
     parser.add_argument("--score", action="store_true", help="write half the log odds, too")
+    _add_format(parser)
     _add_jobs(parser)
     _add_quiet(parser)
 
@@ -587,6 +649,8 @@ def _predict(args: argparse.Namespace) -> None:
         args.output,
         columns=columns,
         keep=_names(args.keep) or (),
+        header=args.header,
+        format=args.format,
         n_jobs=args.jobs,
         verbose=_verbose(args),
     )
@@ -606,6 +670,7 @@ def _add_evaluate(commands: Any) -> None:
     parser.add_argument("data", nargs="+", help=FILES)
     parser.add_argument("--label", help="label column (default: as in the training data)")
     parser.add_argument("--weight", help="sample weight column")
+    _add_format(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     _add_quiet(parser)
 
@@ -619,6 +684,8 @@ def _evaluate(args: argparse.Namespace) -> None:
         args.data,
         label=args.label,
         weight=args.weight,
+        header=args.header,
+        format=args.format,
         verbose=_verbose(args),
     )
     if args.json:
@@ -663,7 +730,7 @@ def _add_importance(commands: Any) -> None:
     )
     parser.add_argument(
         "--top",
-        type=int,
+        type=_count,
         default=SHOWN_FEATURES,
         help="how many to show; 0: all (default: %(default)s)",
     )
@@ -705,7 +772,9 @@ def _add_export(commands: Any) -> None:
 
 def _export(args: argparse.Namespace) -> None:
     from sparrowboost.model import load_model
+    from sparrowboost.sources import check_apart
 
     model = load_model(args.model)
+    check_apart(Path(args.output), [args.model, *(args.data or ())])
     model.to_xgboost(args.output, data=args.data)
     print(f"{args.output}: {model}")

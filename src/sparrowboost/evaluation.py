@@ -11,7 +11,7 @@ import numpy as np
 from sparrowboost.errors import DataError
 from sparrowboost.losses import MAX_MARGIN, probability
 from sparrowboost.metrics import area, mean_precision
-from sparrowboost.model import Model
+from sparrowboost.model import Model, check_model
 from sparrowboost.progress import make_progress
 from sparrowboost.store import Block
 from sparrowboost.threads import prefetch
@@ -73,7 +73,14 @@ class Evaluation:
 
 
 def evaluate(
-    model: Model, data: Any, *, label: Any = None, weight: Any = None, verbose: int = 1
+    model: Model,
+    data: Any,
+    *,
+    label: Any = None,
+    weight: Any = None,
+    header: bool = True,
+    format: str | None = None,
+    verbose: int = 1,
 ) -> Evaluation:
     """Score labelled rows, in bounded memory.
 
@@ -84,6 +91,7 @@ def evaluate(
     label : column name, or array, optional
         Default: the column of the name that the training data's label had.
     weight : like label, optional
+    header, format : as in `ingest`
     verbose : int
         0 is silent; 1 shows progress.
 
@@ -101,9 +109,11 @@ def evaluate(
     >>> result.n_rows, result.auc, result.accuracy
     (100, 1.0, 1.0)
     """
+    check_model(model)
     label = model.label_name if label is None else label
     sums = _Sums()
-    blocks = read_labelled((data, label, weight), model, model.label_name)
+    valid = (data, label, weight)
+    blocks = read_labelled(valid, model, model.label_name, header=header, format=format)
     with (
         make_progress(verbose) as progress,
         progress.task("evaluating", None) as task,

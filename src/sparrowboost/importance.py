@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.errors import DataError
-from sparrowboost.model import Model
+from sparrowboost.model import Model, check_model
 
 KINDS = ("gain", "splits")
 
@@ -40,6 +40,7 @@ def feature_importances(model: Model, kind: str = "gain") -> npt.NDArray[np.floa
     >>> sparrowboost.feature_importances(model).round(2)
     array([0.9, 0.1, 0. ])
     """
+    check_model(model)
     if kind not in KINDS:
         raise DataError(f"kind={kind!r} is not known; it is one of {', '.join(KINDS)}.")
     total = np.zeros(len(model.feature_names))

@@ -83,7 +83,7 @@ class LabelCoder:
 
     def _code(self, value: Value) -> int:
         if self._positive is not None:
-            if value == self._positive or str(value) == str(self._positive):
+            if same_label(value, self._positive):
                 self._values = [value]
                 return 1
             if len(self._others) < 10:
@@ -130,6 +130,19 @@ class LabelCoder:
         return np.array([value == positive for value in self._values], np.uint8)
 
 
+def same_label(a: Any, b: Any) -> bool:
+    """Whether two sources that type their labels differently mean the same one.
+
+    Examples
+    --------
+    >>> same_label(1, "1"), same_label(True, "true"), same_label("Yes", "yes")
+    (True, True, False)
+    """
+    if a == b or str(a) == str(b):
+        return True
+    return bool in (type(a), type(b)) and str(a).lower() == str(b).lower()
+
+
 def _plain(value: Any) -> Value | None:
     """A value that JSON can hold, None if missing; a whole float is the same as the integer."""
     if value is None or value != value:
@@ -142,7 +155,8 @@ def _plain(value: Any) -> Value | None:
 def weights(name: str, array: pa.Array) -> npt.NDArray[np.float32]:
     """A block of sample weights; a RowError for one that cannot be a weight."""
     values, mask = numbers(name, array)
-    w = values.astype(np.float32)
+    with np.errstate(over="ignore"):  # told below
+        w = values.astype(np.float32)
     if mask is not None:
         w[mask] = np.nan
     bad = ~((w >= 0) & (w < np.inf))

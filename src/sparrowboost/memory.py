@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from sparrowboost.errors import MemoryLimitError
 
 UNITS = {
@@ -42,7 +44,8 @@ def parse_size(size: int | float | str) -> int:
                 "such as '512MB', '2GiB' or '1.5G'."
             )
         size = float(match[1]) * UNITS[match[2].upper()]
-    if isinstance(size, bool) or not 0 < size < float("inf"):
+    number = isinstance(size, int | float | np.number) and not isinstance(size, bool)
+    if not number or not 0 < size < float("inf"):
         raise MemoryLimitError(f"memory size must be positive and finite, got {size!r}.")
     return int(size)
 

@@ -170,6 +170,13 @@ class Model:
         )
 
 
+def check_model(model: Any) -> None:
+    """A DataError if this is not a Model, such as the classifier that has one."""
+    if not isinstance(model, Model):
+        to_do = "pass its model_" if hasattr(model, "model_") else "open a file with load_model"
+        raise DataError(f"a Model is needed, got {type(model).__name__}; {to_do}.")
+
+
 def load_model(path: str | os.PathLike[str]) -> Model:
     """The model in a file that `Model.save_model` wrote, by this or an older sparrowboost.
 

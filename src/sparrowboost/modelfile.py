@@ -126,6 +126,8 @@ def _check_size(data: bytes | bytearray) -> None:
 
 def _parse(data: bytes | bytearray) -> Any:
     """The JSON document in a file's text."""
+    if data[:64].strip()[:1] not in (b"{", b"[", b""):  # some other file
+        raise DocumentError("not a model of Sparrow", "give a file that save_model wrote")
     try:
         return json.loads(
             data.decode(), object_pairs_hook=_unique_keys, parse_constant=_no_constant

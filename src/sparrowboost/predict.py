@@ -16,7 +16,8 @@ from sparrowboost.binning import Binning, CategoryFeature
 from sparrowboost.errors import DataError
 from sparrowboost.forest import Forest
 from sparrowboost.lookup import Bins
-from sparrowboost.sources import OpenOptions, Source, open_source
+from sparrowboost.sources import OpenOptions, Source, check_format, open_source
+from sparrowboost.sources.base import Files
 from sparrowboost.threads import check_jobs, ordered_map, prefetch
 
 A = TypeVar("A")
@@ -88,6 +89,9 @@ def stream(
     work: Callable[[Bins], A],
     n_jobs: int | None = None,
     keep: Sequence[str] = (),
+    *,
+    header: bool = True,
+    format: str | None = None,
 ) -> Generator[tuple[A, list[pa.Array]]]:
     """The work on the bins of each block of a source, over threads, in the order of the rows.
 
@@ -102,7 +106,7 @@ def stream(
         return work(bins), kept
 
     with tempfile.TemporaryDirectory(prefix="sparrow-predict-") as scratch:
-        blocks = read_features(binning, data, Path(scratch), keep)
+        blocks = read_features(binning, data, Path(scratch), keep, header=header, format=format)
         with (
             closing(prefetch(blocks, AHEAD)) as ahead,
             closing(ordered_map(bin_and_work, ahead, n_jobs, n_jobs + AHEAD)) as results,
@@ -110,26 +114,44 @@ def stream(
             yield from results
 
 
-def reading(binning: Binning, names: Sequence[str], scratch: Path) -> OpenOptions:
+def reading(
+    binning: Binning,
+    names: Sequence[str],
+    scratch: Path,
+    *,
+    keep: Sequence[str] = (),
+    header: bool = True,
+    format: str | None = None,
+) -> OpenOptions:
     """How to open a source whose features are known, and have these names in it."""
+    check_format(format)
     features = zip(binning.features, names, strict=True)
     return OpenOptions(
         scratch=scratch,
         rng=np.random.default_rng(0),
-        header=True,
+        header=header,
         categorical=[name for f, name in features if isinstance(f, CategoryFeature)],
-        format=None,
+        text=[name for name in keep if name not in names],
+        format=format,
     )
 
 
 def read_features(
-    binning: Binning, data: Any, scratch: Path, keep: Sequence[str] = ()
+    binning: Binning,
+    data: Any,
+    scratch: Path,
+    keep: Sequence[str] = (),
+    *,
+    header: bool = True,
+    format: str | None = None,
 ) -> Iterator[tuple[pa.RecordBatch, list[pa.Array]]]:
     """The columns that a model needs, of any source that ingest reads, and others to keep."""
     names = columns_of(binning, data)
-    source = open_source(data, reading(binning, names, scratch))
+    options = reading(binning, names, scratch, keep=keep, header=header, format=format)
+    source = open_source(data, options)
     _check_there(source, names, "which the model was trained on")
     _check_there(source, keep, "which is to be kept")
+    check_kinds(binning, source, names)
     for batch in source.blocks(list(dict.fromkeys([*names, *keep])), BLOCK_ROWS):
         kept = [batch.column(name) for name in keep]
         yield batch.select(names).rename_columns(binning.names), kept
@@ -143,6 +165,24 @@ def columns_of(binning: Binning, data: Any) -> list[str]:
         if not set(binning.names) <= set(places):
             return places
     return binning.names
+
+
+def check_kinds(binning: Binning, source: Source, names: Sequence[str]) -> None:
+    """A DataError if a source has numbers where the model knows times, or the other way round.
+
+    Times are numbers to the model, but in a unit of its own.
+    """
+    source = source.parts[0] if isinstance(source, Files) else source  # there may be thousands
+    for feature, name in zip(binning.features, names, strict=True):
+        if isinstance(feature, CategoryFeature):
+            continue
+        is_time, kind = feature.kind == "time", source.kind(name)
+        if kind not in ("null", "category") and (kind == "time") != is_time:
+            have, known = ("numbers", "times") if is_time else ("times", "numbers")
+            raise DataError(
+                f"{source.name}: column {name!r} has {have} where the model was trained on "
+                f"{known}; turn them into {known} first."
+            )
 
 
 def _check_there(source: Source, names: Sequence[str], why: str) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Sequence
-from contextlib import closing
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
+from pyarrow import types as pt
 
 from sparrowboost.disk import guard_disk, replacing
-from sparrowboost.errors import DataError
+from sparrowboost.errors import DataError, DiskFullError
 from sparrowboost.lookup import Bins
 from sparrowboost.losses import probability
-from sparrowboost.model import Model
+from sparrowboost.model import Model, check_model
 from sparrowboost.predict import stream
 from sparrowboost.progress import make_progress
+from sparrowboost.sources import check_apart
 from sparrowboost.sources.arrays import from_numpy, strings
+from sparrowboost.table import name_list
 
 GROUP_ROWS = 1 << 20  # of a row group of a Parquet file,
 GROUP_BYTES = 4 << 20  # or fewer, if they take more than this: they are held until it is written
@@ -32,8 +36,10 @@ def write_predictions(
     data: Any,
     path: str | os.PathLike[str],
     *,
-    columns: Sequence[str] = ("prediction", "probability"),
-    keep: Sequence[str] = (),
+    columns: str | Sequence[str] = ("prediction", "probability"),
+    keep: str | Sequence[str] = (),
+    header: bool = True,
+    format: str | None = None,
     n_jobs: int | None = None,
     verbose: int = 1,
 ) -> int:
@@ -51,7 +57,9 @@ def write_predictions(
         What to write: the more likely label, the probability of the positive label, and the score,
         half its log odds.
     keep : sequence of str
-        Columns of the source to write before them, such as an id.
+        Columns of the source to write before them, such as an id. Those of CSV files that are no
+        features stay the text that they are.
+    header, format : as in `ingest`
     n_jobs : int, optional
         Threads; default: as many as this process may use.
     verbose : int
@@ -73,44 +81,70 @@ def write_predictions(
     ...     print(Path(folder, "out.csv").read_text().splitlines()[0])
     "f0","prediction","probability"
     """
+    check_model(model)
+    columns, keep = name_list(columns), name_list(keep)
     strange = [name for name in columns if name not in COLUMNS]
     if strange or not columns:
         raise DataError(
-            f"columns={list(columns)}: give some of {', '.join(COLUMNS)}; others are for keep=."
+            f"columns={columns}: give some of {', '.join(COLUMNS)}; others are for keep=."
         )
-    doubled = sorted(set(keep) & set(columns))
+    doubled = [name for name, times in Counter([*keep, *columns]).items() if times > 1]
     if doubled:
         raise DataError(
-            f"column {doubled[0]!r} of the source would be there twice; do not keep it."
+            f"column {doubled[0]!r} would be there twice; keep each column once, and none that is "
+            "called as one of the predictions."
         )
     file = Path(path).expanduser().absolute()
-    if file.suffix not in (".parquet", ".csv"):
+    suffix = file.suffix.lower()
+    if suffix not in (".parquet", ".csv"):
         raise DataError(f"{file}: end the name in .parquet or .csv, by which the format is chosen.")
     if not file.parent.is_dir():
         raise DataError(f"{file}: there is no folder {file.parent}; make it first.")
+    if file.is_dir():
+        raise DataError(f"{file}: is a folder; give the name of a file.")
+    check_apart(file, data)
     n = 0
     with (
         make_progress(verbose) as progress,
         progress.task("predicting", None) as task,
         replacing(file) as partial,
-        closing(_batches(model, data, columns, keep, n_jobs)) as batches,
+        closing(
+            _batches(model, data, columns, keep, n_jobs, header=header, format=format)
+        ) as batches,
     ):
         writer: Any = None
         try:
             for batch in batches:
-                with guard_disk(file, batch.nbytes):
+                with _writing(file, batch.nbytes):
                     if writer is None:
-                        writer = _open(partial, file.suffix, batch.schema)
+                        writer = _open(partial, suffix, batch.schema)
                     writer.write(batch)
                 n += batch.num_rows
                 task.advance(batch.num_rows)
         finally:
             if writer is not None:
-                with guard_disk(file, 0):
+                with _writing(file, 0):
                     writer.close()
         if writer is None:
             raise DataError("there are no rows to predict.")
     return n
+
+
+@contextmanager
+def _writing(file: Path, n_bytes: int) -> Iterator[None]:
+    """Turn what the system or Arrow has against writing into an error that says so."""
+    try:
+        with guard_disk(file, n_bytes):
+            yield
+    except DiskFullError:
+        raise
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise DataError(
+            f"{file}: cannot hold what is to be kept ({error}); leave it out, or try .parquet."
+        ) from None
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else error
+        raise DataError(f"{file}: cannot be written ({why}); choose another path.") from None
 
 
 def _open(path: Path, suffix: str, schema: pa.Schema) -> Any:
@@ -130,6 +164,10 @@ class _GroupWriter:
         self._rows = self._bytes = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
+        schema = self._writer.schema
+        if batch.schema != schema:
+            pairs = zip(schema, batch.columns, strict=True)
+            batch = pa.RecordBatch.from_arrays([_like(*pair) for pair in pairs], schema=schema)
         self._held.append(batch)
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
@@ -148,7 +186,12 @@ class _GroupWriter:
 
 
 def _batches(
-    model: Model, data: Any, columns: Sequence[str], keep: Sequence[str], n_jobs: int | None
+    model: Model,
+    data: Any,
+    columns: Sequence[str],
+    keep: Sequence[str],
+    n_jobs: int | None,
+    **how: Any,
 ) -> Generator[pa.RecordBatch]:
     from sparrowboost.kernels.scores import apply_trees
 
@@ -164,7 +207,7 @@ def _batches(
             "score": from_numpy(score),
         }
 
-    for made, kept in stream(model.binning, data, work, n_jobs, keep):
+    for made, kept in stream(model.binning, data, work, n_jobs, keep, **how):
         arrays = [*map(_plain, kept), *(made[name] for name in columns)]
         yield pa.RecordBatch.from_arrays(arrays, [*keep, *columns])
 
@@ -184,3 +227,15 @@ def _plain(array: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(array.type):
         return array.dictionary_decode()
     return array
+
+
+def _like(field: pa.Field, array: pa.Array) -> pa.Array:
+    """Values of a kept column in the type that its first ones have: files may differ in theirs."""
+    type_, own = field.type, array.type
+    holds_all = pt.is_string(type_) or (pt.is_float64(type_) and pt.is_integer(own))
+    if own != type_ and not holds_all and not pt.is_null(own):
+        raise DataError(
+            f"column {field.name!r} is {type_} in some files and {own} in others; make them agree, "
+            "do not keep it, or write .csv."
+        )
+    return array.cast(type_)

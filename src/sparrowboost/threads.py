@@ -10,6 +10,8 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self, TypeVar
 
+import numpy as np
+
 from sparrowboost.errors import DataError
 
 A = TypeVar("A")
@@ -84,7 +86,7 @@ def check_jobs(n_jobs: int | None) -> int:
         # joblib sets this in each of its workers, so that all of them together use the cores once.
         told = os.environ.get("NUMBA_NUM_THREADS", "")
         return min(cores, int(told)) if told.isdigit() and int(told) > 0 else cores
-    if n_jobs < 1:
+    if not isinstance(n_jobs, int | np.integer) or n_jobs < 1:
         raise DataError(f"n_jobs={n_jobs!r}: give a number of threads, or -1 for all.")
     return int(n_jobs)
 

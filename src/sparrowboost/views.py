@@ -24,7 +24,7 @@ from sparrowboost.build import RandomState, check_seed
 from sparrowboost.errors import DataError
 from sparrowboost.store import Block, Dataset
 
-MAX_DENOMINATOR = 1000  # of a share of the rows: finer ones are rounded
+MAX_DENOMINATOR = 1_000_000  # of a share of the rows: finer ones are rounded
 
 Counts = npt.NDArray[np.int64]  # (blocks,)
 
@@ -56,17 +56,29 @@ def split(
     >>> len(train), len(valid), valid.n_positive
     (80, 20, 6)
     """
-    if isinstance(fraction, bool) or not isinstance(fraction, int | float | np.number):
-        raise DataError(f"fraction={fraction!r}: give a number above 0 and below 1.")
-    share = Fraction(0)
-    if math.isfinite(fraction):
-        share = Fraction(float(fraction)).limit_denominator(MAX_DENOMINATOR)
-    if not 0 < share < 1:
-        raise DataError(f"fraction={fraction!r}: give a number above 0 and below 1.")
-    p, q = share.as_integer_ratio()
+    p, q = share_of(fraction).as_integer_ratio()
     order = Order.shuffled(dataset, check_seed(random_state))
     which = Share(p, q, (q // 2, q // 2))  # half: the number of rows is rounded, not cut
     return Part(dataset, order, which, inside=False), Part(dataset, order, which, inside=True)
+
+
+def share_of(fraction: float) -> Fraction:
+    """A share of the rows as a fraction of whole numbers; a DataError if it is none.
+
+    Examples
+    --------
+    >>> share_of(0.1)
+    Fraction(1, 10)
+    """
+    share = Fraction(0)
+    number = isinstance(fraction, int | float | np.number) and not isinstance(fraction, bool)
+    if number and math.isfinite(fraction):
+        share = Fraction(float(fraction)).limit_denominator(MAX_DENOMINATOR)
+    if not 0 < share < 1:
+        raise DataError(
+            f"fraction={fraction!r}: give a number above 0 and below 1, by a millionth at least."
+        )
+    return share
 
 
 def folds(
@@ -234,9 +246,11 @@ class Part(View):
         self.block_rows, self.block_label = part[self._places], label[self._places]
         for value, name in enumerate(self.classes):
             if not len(self.blocks_of(value)):
+                n = int(base.block_rows[base.blocks_of(value)].sum())
                 raise DataError(
-                    f"{base.path}: has too few rows of label {name!r} for a part of "
-                    f"{share.p}/{share.q} of them; make parts larger, or ingest more rows."
+                    f"there are too few rows of label {name!r} ({n}) for a part of "
+                    f"{share.p}/{share.q} of them and the rest; make parts larger, or give more "
+                    "rows."
                 )
         self.n_rows = int(self.block_rows.sum())
         self.n_positive = int(self.block_rows @ self.block_label)

@@ -13,9 +13,10 @@ import numpy as np
 
 from sparrowboost.errors import DataError
 from sparrowboost.kernels.scores import apply_trees
+from sparrowboost.labels import same_label
 from sparrowboost.metrics import auc, exponential_loss, log_loss
 from sparrowboost.model import Model
-from sparrowboost.predict import BLOCK_ROWS, columns_of, reading
+from sparrowboost.predict import BLOCK_ROWS, check_kinds, columns_of, reading
 from sparrowboost.store import Block, Dataset
 from sparrowboost.table import open_table
 
@@ -178,7 +179,14 @@ def _stored(data: Dataset, model: Model, most_rows: int) -> Iterator[Block]:
             left -= len(labels)
 
 
-def read_labelled(valid: Any, model: Model, label_name: str) -> Iterator[Block]:
+def read_labelled(
+    valid: Any,
+    model: Model,
+    label_name: str,
+    *,
+    header: bool = True,
+    format: str | None = None,
+) -> Iterator[Block]:
     """Rows of a source with their labels, in their order, binned as the model's."""
     data, label, weight = _parts_of(valid, label_name)
     binning, classes = model.binning, model.classes
@@ -186,13 +194,14 @@ def read_labelled(valid: Any, model: Model, label_name: str) -> Iterator[Block]:
         columns = columns_of(binning, data)
         table = open_table(
             data,
-            reading(binning, columns, Path(scratch)),
+            reading(binning, columns, Path(scratch), header=header, format=format),
             label=label,
             weight=weight,
             positive=classes[1],
             columns=columns,
             exclude=(),
         )
+        check_kinds(binning, table.source, columns)
         with closing(table.blocks(BLOCK_ROWS)) as blocks:
             for batch, codes, weights in blocks:
                 bins = np.empty((len(codes), len(binning.features)), np.uint8)
@@ -200,10 +209,10 @@ def read_labelled(valid: Any, model: Model, label_name: str) -> Iterator[Block]:
                     batch = batch.select(columns).rename_columns(binning.names)
                 binning.apply(batch, bins)
                 yield Block(bins, codes, weights)
-    strange = sorted(map(str, table.labels.others - {classes[0]}))
+    strange = [label for label in table.labels.others if not same_label(label, classes[0])]
     if classes[0] is not None and strange:
         raise DataError(
-            f"{table.source.name}: label {strange[0]!r} is none of the "
+            f"{table.source.name}: label {min(strange, key=str)!r} is none of the "
             f"training data's, {classes[0]!r} and {classes[1]!r}."
         )
 

@@ -22,7 +22,14 @@ import pyarrow as pa
 from sparrowboost.errors import DataError
 from sparrowboost.sources import inmemory
 from sparrowboost.sources.base import Files, Source, reading
-from sparrowboost.sources.columns import Kind, categories, join_kinds, kind_of, numbers
+from sparrowboost.sources.columns import (
+    Kind,
+    categories,
+    join_kinds,
+    kind_of,
+    numbers,
+    plain_words,
+)
 from sparrowboost.sources.csv import CsvFile
 from sparrowboost.sources.ipc import IpcFile, spill, spill_stream
 from sparrowboost.sources.libsvm import LibsvmFile, align
@@ -30,8 +37,8 @@ from sparrowboost.sources.parquet import ParquetFile
 from sparrowboost.sources.text import plain
 
 __all__ = [
-    "FORMATS", "Kind", "OpenOptions", "Source", "categories", "expand", "join_kinds", "kind_of",
-    "numbers", "open_source",
+    "FORMATS", "Kind", "OpenOptions", "Source", "categories", "check_apart", "check_format",
+    "expand", "files_of", "join_kinds", "kind_of", "numbers", "open_source", "plain_words",
 ]  # fmt: skip
 
 
@@ -43,6 +50,7 @@ class OpenOptions:
     rng: np.random.Generator
     header: bool = True
     categorical: Sequence[str] = ()
+    text: Sequence[str] = ()  # columns that are kept as they are, where a file has no types
     format: str | None = None
 
 
@@ -53,6 +61,7 @@ def _csv(path: Path, options: OpenOptions) -> Source:
         options.rng,
         header=options.header,
         categorical=options.categorical,
+        text=options.text,
     )
 
 
@@ -83,7 +92,7 @@ def open_source(data: Any, options: OpenOptions) -> Source:
         and data
         and all(isinstance(item, str | os.PathLike) for item in data)
     ):
-        return _open_files(data, options)
+        return _open_files(list(data), options)
     if isinstance(data, np.ndarray):
         return inmemory.from_array(data)
     if isinstance(data, pa.Table):
@@ -152,9 +161,31 @@ def _is_whole_file(fragment: Any, schema: pa.Schema) -> bool:
     )
 
 
+def check_format(format: str | None) -> None:
+    """A DataError if there is no format of this name."""
+    if format is not None and format not in FORMATS:
+        raise DataError(f"format {format!r} is not known; it is one of {', '.join(FORMATS)}.")
+
+
+def files_of(data: Any) -> list[Path]:
+    """The files that paths, globs and folders stand for; none, if the data is something else."""
+    given = [data] if isinstance(data, str | os.PathLike) else data
+    if not isinstance(given, list | tuple):
+        return []
+    if not all(isinstance(item, str | os.PathLike) for item in given):
+        return []
+    return [path for item in given for path in _expand(os.fspath(item))]
+
+
+def check_apart(path: Path, data: Any) -> None:
+    """A DataError if a file to write is one of those to read, which it would replace."""
+    if path.exists() and any(path.samefile(file) for file in files_of(data)):
+        raise DataError(f"{path}: is one of the files to read; choose another path to write to.")
+
+
 def expand(given: Sequence[str | os.PathLike[str]]) -> list[Path]:
     """The files that paths, globs and folders stand for; a DataError if one is there twice."""
-    paths = [path for item in given for path in _expand(os.fspath(item))]
+    paths = files_of(given)
     _check_once(paths)
     return paths
 

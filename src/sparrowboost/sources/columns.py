@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types as pt
 
 from sparrowboost.errors import DataError
@@ -77,7 +78,7 @@ def numbers(name: str, array: pa.Array) -> tuple[Numbers, Mask | None]:
         array = array.dictionary_decode()
         type_ = array.type
     if is_text(type_) or pt.is_null(type_):
-        array = _cast(name, array, pa.float64())
+        array = _parse(name, array)
     elif pt.is_boolean(type_):
         array = array.cast(pa.uint8())
     elif pt.is_float16(type_):
@@ -104,11 +105,16 @@ def _microseconds(array: pa.Array) -> pa.Array:
     return array.cast(pa.timestamp("us", zone), safe=False).cast(pa.int64())
 
 
-def _cast(name: str, array: pa.Array, type_: pa.DataType) -> pa.Array:
+def _parse(name: str, array: pa.Array) -> pa.Array:
+    """Texts as the numbers, or words for true and false, that they are."""
     try:
-        return array.cast(type_)
+        return array.cast(pa.float64())
     except pa.ArrowInvalid as error:
-        raise DataError(f"column {name!r} is a number, but: {error}") from None
+        what = f"column {name!r} is a number, but: {error}"
+    try:
+        return array.cast(pa.bool_()).cast(pa.uint8())
+    except pa.ArrowInvalid:
+        raise DataError(what) from None
 
 
 def categories(name: str, array: pa.Array) -> pa.DictionaryArray:
@@ -130,11 +136,35 @@ def _as_strings(name: str, values: pa.Array) -> pa.Array:
         values = values.cast(pa.float64())
         type_ = values.type
     if pt.is_floating(type_):
+        own = type_.to_pandas_dtype()  # 0.1 has fewer digits as a float32 than as the same float64
         return strings(
-            [None if x is None or x != x else str(int(x)) if x.is_integer() else repr(x)
+            [None if x is None or x != x else str(int(x)) if x.is_integer() else str(own(x))
              for x in values.to_pylist()]
         )  # fmt: skip
+    if pt.is_timestamp(type_):
+        values = values.cast(pa.timestamp("us", type_.tz), safe=False)
+    if pt.is_time(type_):
+        values = values.cast(pa.time64("us"), safe=False)
     try:
-        return values.cast(pa.string())
+        words = values.cast(pa.string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise DataError(f"column {name!r} of type {type_} cannot be read as categories.") from None
+    if pt.is_temporal(type_):  # whole seconds, as most writers of text have them
+        words = pc.replace_substring_regex(words, r"\.0+(Z?)$", r"\1")
+    return words
+
+
+def plain_words(words: pa.Array) -> pa.Array:
+    """Words in a form that all sources agree on, whether they have types or are text.
+
+    Without spaces around them, whole numbers without ".0", true and false in small letters.
+
+    Examples
+    --------
+    >>> plain_words(pa.array([" a ", "1.0", "1.50", "True"])).to_pylist()
+    ['a', '1', '1.50', 'true']
+    """
+    words = pc.utf8_trim_whitespace(words)
+    words = pc.replace_substring_regex(words, r"^(-?\d+)\.0+$", r"\1")
+    truth = pc.match_substring_regex(words, "^(?i:true|false)$")
+    return pc.if_else(truth, pc.utf8_lower(words), words)

@@ -20,6 +20,7 @@ from sparrowboost.sources.columns import Kind
 from sparrowboost.sources.infer import (
     CATEGORY,
     NUMBER,
+    TEXT,
     cast_texts,
     infer_meaning,
     trim_categories,
@@ -68,6 +69,7 @@ class CsvFile:
     rng : where to look for the types of columns
     header : whether the first line names the columns; else they are f0, f1, ...
     categorical : columns that are categories whatever they look like
+    text : columns to give as they are
     """
 
     exact_rows = False
@@ -81,6 +83,7 @@ class CsvFile:
         *,
         header: bool = True,
         categorical: Sequence[str] = (),
+        text: Sequence[str] = (),
     ) -> None:
         self.name = name
         self._path = path
@@ -102,7 +105,8 @@ class CsvFile:
         self._meanings = {
             c: CATEGORY if c in categorical else infer_meaning(strings.column(c))
             for c in self.columns
-        }
+            if c not in text
+        } | dict.fromkeys(text, TEXT)
 
     def _find_body(self, header: bool) -> bytes:
         """The first line that is not blank; what comes before the rows is then known."""

@@ -35,6 +35,7 @@ class Meaning(NamedTuple):
 
 
 CATEGORY = Meaning("category", STRINGS)
+TEXT = Meaning("category", pa.string())  # as it is
 
 
 def infer_meaning(texts: pa.ChunkedArray) -> Meaning:

@@ -148,7 +148,7 @@ class CodedGroup:
 
     def _read(self, name: str) -> pa.Array:
         """A column as Arrow reads it, from now on."""
-        column = self._file.read_row_group(self._group, [name], use_threads=False).column(0)
+        column = self._file.read_row_group(self._group, [name], use_threads=False).column(name)
         column = column.unify_dictionaries().combine_chunks()
         column.validate(full=True)  # which Arrow does not do by itself
         self._columns[name] = column

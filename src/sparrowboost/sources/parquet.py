@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ PAGE_BYTES = 1 << 20  # of a page before packing, where the writer kept to the u
 # Strings that a writer kept as places in a dictionary take less than this. Others are read one by
 # one: to make a dictionary of them, the reader would hold all those of a row group.
 CODED_BYTES = 4
+# How strings may be stored of which Arrow can make a dictionary: not as differences (DELTA_...).
+ENCODINGS = {"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 # A row group can only be read from its start. With fewer groups than this the file has no
 # "random places": its rows are all decoded, and some kept.
 MIN_GROUPS = 8
@@ -96,7 +99,21 @@ class ParquetFile:
             name
             for name, chunk in self._chunks(words)
             if chunk.total_uncompressed_size <= PAGE_BYTES + CODED_BYTES * chunk.num_values
+            and name not in self._uncoded
         ]
+
+    @cached_property
+    def _uncoded(self) -> set[str]:
+        """Columns of strings that some row group has in an encoding without a dictionary."""
+        with self._open() as file:
+            groups = [file.metadata.row_group(g) for g in range(len(self._group_rows))]
+            places = _flat(file)
+        return {
+            name
+            for name in self.columns
+            if _is_words(self._schema.field(name).type)
+            and not all(ENCODINGS.issuperset(g.column(places[name]).encodings) for g in groups)
+        }
 
     def reading_bytes(self, columns: Sequence[str]) -> int:
         """Each column's reader holds a page twice, packed and unpacked, and its buffer."""
@@ -118,7 +135,7 @@ class ParquetFile:
                 paged = self._paged(file, coded)
                 if heads is None and not paged:
                     for batch in file.iter_batches(rows, columns=names, use_threads=False):
-                        yield _checked(batch)
+                        yield _checked(batch.select(names))
                     return
                 for group, left in (heads or dict(enumerate(self._group_rows))).items():
                     yield from self._head(file, group, names, paged, min(rows, left), left)
@@ -129,9 +146,8 @@ class ParquetFile:
         """Of these columns, those to decode page by page, with their numbers."""
         if self._filesystem is not None or self.n_rows < MIN_PAGED * len(self._group_rows):
             return {}
-        of_file = [file.schema.column(i) for i in range(len(file.schema) if coded else 0)]
-        numbers = {c.path: i for i, c in enumerate(of_file) if not c.max_repetition_level}
-        return {name: numbers[name] for name in coded if name in numbers}
+        numbers = _flat(file) if coded else {}
+        return {name: numbers[name] for name in coded}
 
     def _head(
         self,
@@ -147,7 +163,7 @@ class ParquetFile:
         batches = file.iter_batches(rows, [group], others, use_threads=False) if others else None
         if batches is not None and not paged:
             for batch in batches:
-                yield _checked(batch.slice(0, left))
+                yield _checked(batch.slice(0, left).select(columns))
                 left -= batch.num_rows
                 if left <= 0:
                     return
@@ -274,6 +290,13 @@ class _Test:
             if above.var() > WANDERING * above.mean() * (1 - above.mean()):
                 return True
         return False
+
+
+def _flat(file: pq.ParquetFile) -> dict[str, int]:
+    """The numbers of columns that have no fields, by name."""
+    leaves = [file.schema.column(i) for i in range(len(file.schema))]
+    # The path of a column called "a.b" is that of a field b of a, too; their names differ.
+    return {leaf.name: i for i, leaf in enumerate(leaves) if leaf.path == leaf.name}
 
 
 def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
