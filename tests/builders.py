@@ -99,6 +99,13 @@ def numbers_of(bins, width=100):
     return bins[:, 0].astype(np.int64) + width * bins[:, 1].astype(np.int64)
 
 
+def made_rows(n=20_000, seed=0):
+    """Rows of four numbers, and noisy labels that depend on three of them."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 4))
+    return X, X[:, 0] + X[:, 1] * (X[:, 2] > 0) - 1 + rng.normal(size=n) > 0
+
+
 def assert_same_trees(a, b) -> None:
     """The same model, bit by bit."""
     assert a.base_score == b.base_score

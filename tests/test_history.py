@@ -7,7 +7,7 @@ import weakref
 import numpy as np
 import pytest
 
-from builders import use_small_blocks
+from builders import made_rows, use_small_blocks
 from sparrowboost import DataError, History, ingest, train
 from sparrowboost.events import SampleDrawn, TreeAdded
 from sparrowboost.history import TOTALS, TREES
@@ -17,15 +17,9 @@ DRAWN = {
 }  # fmt: skip
 
 
-def make_table(n=20_000, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, 4))
-    return X, X[:, 0] + X[:, 1] * (X[:, 2] > 0) - 1 + rng.normal(size=n) > 0
-
-
 @pytest.fixture(scope="module")
 def dataset():
-    X, y = make_table()
+    X, y = made_rows()
     return ingest(X, label=y, verbose=0)
 
 
@@ -37,7 +31,7 @@ def listen(dataset, **kwargs):
 
 
 def test_a_history_holds_what_the_events_told(dataset):
-    history, events = listen(dataset, valid=make_table(2_000, 1), eval_metric="auc", **DRAWN)
+    history, events = listen(dataset, valid=made_rows(2_000, 1), eval_metric="auc", **DRAWN)
     trees = [event for event in events if isinstance(event, TreeAdded)]
     drawn = [event for event in events if isinstance(event, SampleDrawn)]
     assert len(trees) == 25
@@ -76,7 +70,7 @@ def test_a_history_keeps_no_model(dataset):
 
 
 def test_a_history_comes_back_from_json(dataset):
-    history, _ = listen(dataset, valid=make_table(2_000, 1), **DRAWN)
+    history, _ = listen(dataset, valid=made_rows(2_000, 1), **DRAWN)
     again = History.from_json(json.loads(json.dumps(history.to_json(), allow_nan=False)))
     assert vars(again) == vars(history)
     assert all(isinstance(k, int) for of in again.samples["strata"] for k in of)
@@ -108,7 +102,7 @@ def test_a_second_training_starts_a_history_afresh(dataset):
     history = History()
     for n_estimators in (7, 3):
         train(dataset, callbacks=[history], n_estimators=n_estimators, verbose=0, **{
-            "valid": make_table(500, 1)
+            "valid": made_rows(500, 1)
         } if n_estimators == 7 else {})  # fmt: skip
     assert history.trees["n_trees"] == [1, 2, 3]
     assert history.samples["n_trees"] == [0]
@@ -148,7 +142,7 @@ def test_strata_hold_the_weight_of_all_data_before_the_first_tree(dataset):
 def test_strata_of_later_draws_are_those_of_the_true_weights(dataset):
     history = History()
     model = train(dataset, callbacks=[history], verbose=0, **DRAWN)
-    X, y = make_table()
+    X, y = made_rows()
     margin = np.where(y, 1, -1) * 2.0
     used = history.samples["n_trees"]
     assert len(used) > 2

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from builders import make_model, make_stump, numbered_rows
+from builders import made_rows, make_model, make_stump, numbered_rows
 from sparrowboost import DataError, History, MissingExtraError, feature_importances, ingest, train
 from sparrowboost.plots import (
     LEVELS,
@@ -28,15 +28,9 @@ from matplotlib.colors import to_rgba  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 
 
-def make_table(n=20_000, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, 4))
-    return X, X[:, 0] + X[:, 1] * (X[:, 2] > 0) - 1 + rng.normal(size=n) > 0
-
-
 @pytest.fixture(scope="module")
 def dataset():
-    X, y = make_table()
+    X, y = made_rows()
     return ingest(X, label=y, verbose=0)
 
 
@@ -50,7 +44,7 @@ def drawn(dataset):
     """A model and a history of several samples, with AUC."""
     return trained(
         dataset, sample_size=3_000, theta=0.9, n_estimators=30, max_leaves=6, learning_rate=0.3,
-        valid=make_table(2_000, 1), eval_metric="auc",
+        valid=made_rows(2_000, 1), eval_metric="auc",
     )  # fmt: skip
 
 
@@ -115,7 +109,7 @@ def test_loss_and_auc_are_drawn_against_time_on_two_axes(drawn, ax):
 
 
 def test_without_auc_there_is_one_axis(dataset, ax):
-    _, history = trained(dataset, n_estimators=3, valid=make_table(500, 1))
+    _, history = trained(dataset, n_estimators=3, valid=made_rows(500, 1))
     plot_training(history, ax)
     assert ax.figure.axes == [ax]
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -27,11 +26,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sparrowboost.disk import guard_disk, replace_file
-from sparrowboost.errors import DataError, ModelFileError, StoreError
+from sparrowboost.disk import load_arrays, replace_file, save_arrays
+from sparrowboost.errors import DataError, StoreError
 from sparrowboost.model import Model, load_model
 from sparrowboost.params import Params
-from sparrowboost.store import Dataset
+from sparrowboost.store import Dataset, manifest_crc
 
 DAMAGED = "the checkpoint is damaged; remove the folder to begin anew"
 FORMAT = "sparrow-checkpoint"
@@ -110,19 +109,8 @@ class Checkpoint:
         try:
             model = load_model(self.folder / meta["model"])
             result = load_model(self.folder / RESULT) if meta["n_estimators"] else None
-            with (
-                open(self.folder / meta["state"], "rb") as file,
-                np.load(file, allow_pickle=False) as arrays,
-            ):
-                state = {name: arrays[name] for name in arrays.files}
-        except (
-            ModelFileError,
-            OSError,
-            ValueError,
-            KeyError,
-            EOFError,
-            zipfile.BadZipFile,
-        ) as error:
+            state = load_arrays(self.folder / meta["state"])
+        except (OSError, ValueError) as error:  # ModelFileError is an OSError
             raise StoreError(f"{self.folder}: {DAMAGED} ({error}).") from None
         return Kept(model, state, result, meta["n_estimators"])
 
@@ -142,7 +130,7 @@ class Checkpoint:
                 f"{file}: is of version {meta.get('version')}, this Sparrow reads version "
                 f"{VERSION}; choose another folder."
             )
-        if set(meta) != keys or meta.pop("crc32") != _crc32(meta):
+        if set(meta) != keys or meta.pop("crc32") != manifest_crc(meta):
             raise StoreError(f"{file}: {DAMAGED}.")
         return meta
 
@@ -169,15 +157,11 @@ class Checkpoint:
         """Replace the checkpoint."""
         names = {"model": f"model-{model.n_trees}.json", "state": f"state-{model.n_trees}.npz"}
         model.save_model(self.folder / names["model"])
-        n_bytes = sum(np.asarray(array).nbytes for array in state.values())
-        with guard_disk(self.folder, n_bytes), open(self.folder / names["state"], "wb") as file:
-            np.savez(file, **state)
-            file.flush()
-            os.fsync(file.fileno())
+        save_arrays(self.folder / names["state"], state)
         self._publish(names, 0)
-        for file_ in [*self.folder.glob("model-*.json"), *self.folder.glob("state-*.npz")]:
-            if file_.name not in names.values():
-                file_.unlink(missing_ok=True)
+        for file in [*self.folder.glob("model-*.json"), *self.folder.glob("state-*.npz")]:
+            if file.name not in names.values():
+                file.unlink(missing_ok=True)
 
     def finish(self, result: Model, n_estimators: int) -> None:
         """Say that training has ended, and with what."""
@@ -189,9 +173,5 @@ class Checkpoint:
     def _publish(self, names: Mapping[str, str], n_estimators: int) -> None:
         meta = {"format": FORMAT, "version": VERSION, "run": self._run, **names}
         meta["n_estimators"] = n_estimators  # of a run that has ended; 0: it has not
-        data = json.dumps({**meta, "crc32": _crc32(meta)}, indent=1)
+        data = json.dumps({**meta, "crc32": manifest_crc(meta)}, indent=1)
         replace_file(self.folder / META, data.encode())
-
-
-def _crc32(meta: Mapping[str, Any]) -> int:
-    return zlib.crc32(json.dumps(meta, sort_keys=True).encode())

@@ -1,4 +1,4 @@
-"""Room on disk: asked for before a job, and told about when it runs out."""
+"""The disk: room on it, and files that are whole or not there."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from sparrowboost.errors import DiskFullError
 from sparrowboost.memory import format_size
@@ -32,6 +37,23 @@ def guard_disk(path: Path, needed: int) -> Iterator[None]:
                 _message(path, needed, shutil.disk_usage(path.parent).free)
             ) from error
         raise
+
+
+def save_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Write arrays to a file, which is on the disk when it returns."""
+    with guard_disk(path, sum(a.nbytes for a in arrays.values())), open(path, "wb") as file:
+        np.savez(file, **dict[str, Any](arrays))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def load_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of a file that `save_arrays` wrote; an OSError or a ValueError if it is none."""
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except (KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path.name}: {error}") from None
 
 
 def replace_file(path: Path, data: bytes) -> None:

@@ -12,6 +12,7 @@ from sparrowboost.errors import DataError
 from sparrowboost.losses import MAX_MARGIN, probability
 from sparrowboost.metrics import area, mean_precision
 from sparrowboost.model import Model, check_model
+from sparrowboost.predict import score_bins
 from sparrowboost.progress import make_progress
 from sparrowboost.store import Block
 from sparrowboost.threads import prefetch
@@ -137,11 +138,8 @@ class _Sums:
         self._totals = np.zeros(5)  # weight, log loss, exponential loss, brier, right ones
 
     def add(self, block: Block, model: Model) -> None:
-        from sparrowboost.kernels.scores import apply_trees
-
         bins, label, weight = block
-        score = np.full(len(label), model.base_score, np.float32)
-        apply_trees(bins, *model.forest.arrays, 0, model.n_trees, score)
+        score = score_bins(bins, model.forest, model.base_score, model.n_trees)
         w = np.ones(len(label)) if weight is None else weight.astype(np.float64)
         positive = label == 1
         self.n_rows += len(label)

@@ -37,16 +37,22 @@ def stream_scores(
     n_jobs: int | None = None,
 ) -> Iterator[npt.NDArray[np.float32]]:
     """Scores of all rows of a source, in their order, under the first trees of a forest."""
-    from sparrowboost.kernels.scores import apply_trees
-
-    arrays = forest.arrays
 
     def work(bins: Bins) -> npt.NDArray[np.float32]:
-        score = np.full(len(bins), base_score, np.float32)
-        apply_trees(bins, *arrays, 0, n_trees, score)
-        return score
+        return score_bins(bins, forest, base_score, n_trees)
 
     return (score for score, _ in stream(binning, data, work, n_jobs))
+
+
+def score_bins(
+    bins: Bins, forest: Forest, base_score: float, n_trees: int
+) -> npt.NDArray[np.float32]:
+    """Scores of rows that are binned, under the first trees of a forest."""
+    from sparrowboost.kernels.scores import apply_trees
+
+    score = np.full(len(bins), base_score, np.float32)
+    apply_trees(bins, *forest.arrays, 0, n_trees, score)
+    return score
 
 
 def staged_scores(

@@ -20,7 +20,7 @@ from sparrowboost.errors import DataError, DiskFullError
 from sparrowboost.lookup import Bins
 from sparrowboost.losses import probability
 from sparrowboost.model import Model, check_model
-from sparrowboost.predict import stream
+from sparrowboost.predict import score_bins, stream
 from sparrowboost.progress import make_progress
 from sparrowboost.sources import check_apart
 from sparrowboost.sources.arrays import from_numpy, strings
@@ -193,14 +193,10 @@ def _batches(
     n_jobs: int | None,
     **how: Any,
 ) -> Generator[pa.RecordBatch]:
-    from sparrowboost.kernels.scores import apply_trees
-
-    forest, n_trees = model.forest.arrays, model.n_trees
     classes = _classes(model)
 
     def work(bins: Bins) -> dict[str, pa.Array]:
-        score = np.full(len(bins), model.base_score, np.float32)
-        apply_trees(bins, *forest, 0, n_trees, score)
+        score = score_bins(bins, model.forest, model.base_score, model.n_trees)
         return {
             "prediction": classes.take(from_numpy((score > 0).astype(np.int8))),
             "probability": from_numpy(probability(score)),

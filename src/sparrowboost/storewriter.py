@@ -9,7 +9,6 @@ import secrets
 import shutil
 import tempfile
 import weakref
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.binning import Binning
-from sparrowboost.disk import check_room, guard_disk
+from sparrowboost.disk import check_room, guard_disk, load_arrays, save_arrays
 from sparrowboost.errors import DataError, StoreError
 from sparrowboost.shuffle import Shuffle
 from sparrowboost.store import (
@@ -94,27 +93,23 @@ class StoreWriter:
         if self._run is None:
             return
         try:
-            with open(self.path / PROGRESS, "rb") as file, np.load(file) as arrays:
-                progress = {name: arrays[name] for name in arrays.files}
+            progress = load_arrays(self.path / PROGRESS)
             meta = json.loads(progress["meta"].tobytes())
             rows = self.path / meta["file"]
             if meta["run"] == self._run and ROWS.fullmatch(rows.name) and rows.is_file():
                 self.progress, self._rows = progress, rows
                 self.binning = Binning.from_json(meta["features"])
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        except (OSError, ValueError, KeyError):
             pass  # none, or half of one: begin anew
 
     def save(self, done: Mapping[str, npt.NDArray[Any]]) -> None:
         """Save what is done, so that this ingest may go on from here."""
         assert self._shuffle is not None
         meta = {"run": self._run, "file": self._rows.name, "features": self._binning.to_json()}
-        state: dict[str, Any] = {**self._shuffle.state(), **done}
+        state = {**self._shuffle.state(), **done}
         state["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
         temporary = self.path / (PROGRESS + TEMPORARY)
-        with guard_disk(temporary, 0), open(temporary, "wb") as file:
-            np.savez(file, **state)
-            file.flush()
-            os.fsync(file.fileno())
+        save_arrays(temporary, state)
         os.replace(temporary, self.path / PROGRESS)
 
     def _check_the_way(self, overwrite: bool) -> None:
@@ -154,8 +149,6 @@ class StoreWriter:
                 self._made = []  # to go on from
             else:
                 (self.path / PROGRESS).unlink(missing_ok=True)
-                self.progress = None
-                self._rows = self.path / "nothing"
             self._remove_leftovers()
             self._unlock()
             self._remove_folders()
