@@ -211,16 +211,21 @@ def run_sparrow(
 ) -> Run:
     """Ingest and train; the store lies beside the table and goes with the run.
 
+    It is loaded when the first sample is drawn: the other rows are read while it trains.
+
     It is scored when training is over: a clock that stood still in between would not stop the
     threads that draw the next sample.
     """
     import sparrowboost
-    from sparrowboost.events import TreeAdded
+    from sparrowboost.events import SampleDrawn, TreeAdded
 
     at: dict[int, float] = {}
     last: list[TreeAdded] = []
+    drawn: list[float] = []
 
     def note(event: object) -> None:
+        if isinstance(event, SampleDrawn):
+            drawn.append(clock.seconds())
         if isinstance(event, TreeAdded):
             at[event.n_trees] = clock.seconds()
             last[:] = [event]
@@ -228,8 +233,9 @@ def run_sparrow(
     common = {"memory_limit": memory_limit, "random_state": random_state, "verbose": 0}
     with tempfile.TemporaryDirectory(dir=table.parent) as scratch:
         clock = Clock()
-        data = sparrowboost.ingest(str(table), label="y", path=Path(scratch) / "store", **common)
-        loaded = clock.seconds()
+        data = sparrowboost.ingest(
+            str(table), label="y", path=Path(scratch) / "store", wait=False, **common
+        )
         model = sparrowboost.train(data, callbacks=(note,), **common, **params)
         seconds, peak = clock.seconds(), measure.peak_rss_mb()
         del data  # before its files go
@@ -239,7 +245,7 @@ def run_sparrow(
         curve.append({"seconds": round(at[n], 4), "trees": n, **test.judge(scores)})
     if not last:
         raise RuntimeError(f"{table}: sparrow grew no tree.")
-    return {**_run(curve, seconds, loaded, peak), "work": sparrow_work(model, last[0])}
+    return {**_run(curve, seconds, drawn[0], peak), "work": sparrow_work(model, last[0])}
 
 
 def sparrow_log_odds(model: Any, source: Any, n_trees: int | None = None) -> np.ndarray:

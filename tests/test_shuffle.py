@@ -25,15 +25,22 @@ def rows(n):
     return np.arange(n, dtype=np.uint32)[:, None].view(np.uint8)
 
 
-def shuffled(path, n, *, code=None, seed=0, expected=None, memory=20_000, block=1_000):
+def shuffled(path, n, *, code=None, seed=0, expected=None, memory=20_000, block=1_000, cuts=()):
     """The rows of each label in their random order, and the number of blocks of each."""
     file = path / f"rows-{seed}-{block}.bin"
     code = np.zeros(n, np.uint8) if code is None else code
     shuffle = Shuffle(file, 4, n if expected is None else expected, memory, seed)
+    blocks = []
     for start in range(0, n, block):
         part = slice(start, start + block)
         shuffle.put(rows(n)[part], code[part])
-    blocks = shuffle.finish(sync=False)
+        if start in cuts:
+            blocks += shuffle.cut()
+            with open(file, "rb") as opened:  # what was cut off is there, and nothing else
+                read = [read_block(opened.fileno(), stored, 4) for stored in blocks]
+            assert sorted(np.concatenate(read).view(np.uint32)[:, 0]) == list(range(part.stop))
+    blocks += shuffle.cut()
+    shuffle.finish(sync=False)
     assert file.stat().st_size == file_bytes(blocks, 4)
     out = [[np.empty(0, np.uint32)], [np.empty(0, np.uint32)]]
     with open(file, "rb") as opened:
@@ -77,7 +84,8 @@ def test_little_memory_makes_larger_buckets_not_shorter_segments(tmp_path):
 def test_rows_that_are_not_what_was_written_are_told(tmp_path):
     shuffle = Shuffle(tmp_path / "rows", 4, 1_000, 20_000, 0)
     shuffle.put(rows(1_000), np.zeros(1_000, np.uint8))
-    (block,) = shuffle.finish(sync=True)
+    (block,) = shuffle.cut()
+    shuffle.finish(sync=True)
     with open(tmp_path / "rows", "r+b") as file:
         assert len(read_block(file.fileno(), block, 4)) == 1_000
         file.write(b"?")
@@ -86,6 +94,13 @@ def test_rows_that_are_not_what_was_written_are_told(tmp_path):
     os.truncate(tmp_path / "rows", 3_999)
     with open(tmp_path / "rows", "rb") as file:
         assert read_block(file.fileno(), block, 4) is None
+
+
+def test_rows_before_a_cut_can_be_read_while_others_come(tmp_path):
+    code = (np.arange(20_000) % 7 == 0).astype(np.uint8)
+    out, n_blocks = shuffled(tmp_path, 20_000, code=code, expected=5_000, cuts=(4_000, 9_000))
+    assert sorted(np.concatenate(out).tolist()) == list(range(20_000))
+    assert n_blocks[0] > 10 * n_blocks[1] / 7
 
 
 @pytest.mark.parametrize("expected", [1, 100, 1_000_000])

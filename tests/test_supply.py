@@ -30,6 +30,8 @@ class FakeSampler:
 
     def __init__(self):
         self.asked, self.requested = [], False
+        self.n_rows, self.complete, self.counts = 10_000, True, SimpleNamespace(rows_read=0)
+        self.more = []
 
     def weigh_base(self):
         return "base"
@@ -45,12 +47,14 @@ class FakeSampler:
         assert guide == "base"
         return self._give("first", most_rows)
 
-    def again(self, model, guide, most_rows):
+    def again(self, model, guide, most_rows, *, more):
+        self.more.append(more)
         return self._give("again", most_rows)
 
-    def request(self, model, guide, most_rows):
+    def request(self, model, guide, most_rows, *, more):
         assert not self.requested
         self.requested = True
+        self.more.append(more)
         self.asked.append(("request", most_rows))
 
     def take(self):
@@ -190,4 +194,39 @@ def test_a_largest_sample_that_was_used_is_replaced_once_before_training_has_con
     supply, _ = make_supply(sampler, first=100, most=100)
     supply.after_tree(None, grown(), 10)
     assert supply.after_failure(None) is not None
+    assert supply.after_failure(None) is None
+
+
+def more_is_asked_for(sampler, *, scanned, read, n_sample=1_000):
+    """Whether a worn sample of 1,000 asked for is followed by one of more rows of the data set."""
+    supply, sample = make_supply(sampler, first=1_000)
+    sample.n = n_sample
+    sampler.counts.rows_read = read
+    supply.after_tree(None, grown(n_proved=1), scanned)
+    sample.n_eff = 1.0
+    supply.after_tree(None, grown(n_proved=1), 0)
+    return sampler.more[-1]
+
+
+@pytest.mark.parametrize(
+    ("scanned", "read", "n_sample", "expected"),
+    [
+        (10**6, 0, 1_000, False),  # the rows that have come do
+        (10**6, 6_000, 1_000, True),  # most were drawn from already
+        (10**6, 0, 400, True),  # those of weight are too few
+        (1_000, 0, 400, False),  # but to go on has cost less than reading
+    ],
+)
+def test_more_rows_are_read_when_draws_run_short_and_it_is_worth_it(
+    sampler, scanned, read, n_sample, expected
+):
+    assert more_is_asked_for(sampler, scanned=scanned, read=read, n_sample=n_sample) is expected
+
+
+def test_training_has_not_converged_before_all_rows_have_come(sampler):
+    supply, _ = make_supply(sampler, first=1_000, most=1_000)
+    sampler.complete = False
+    assert supply.after_failure(None) is not None
+    assert sampler.more == [True]
+    sampler.complete = True
     assert supply.after_failure(None) is None

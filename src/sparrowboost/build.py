@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from sparrowboost import __version__
+from sparrowboost.arriving import Arriving
 from sparrowboost.binning import WORK_DTYPES, Binning, Feature, Fitter
 from sparrowboost.errors import DataError, StoreError
 from sparrowboost.labels import Value
@@ -25,7 +27,7 @@ from sparrowboost.lookup import read_only
 from sparrowboost.memory import Budget, give_back_early, release, resolve_limit, rss
 from sparrowboost.progress import Progress, Task, compiling, log, make_progress
 from sparrowboost.shuffle import MIN_MEMORY
-from sparrowboost.sources import Kind, OpenOptions, check_format, expand
+from sparrowboost.sources import Kind, OpenOptions, Source, check_format, expand
 from sparrowboost.sources.base import KEEP, Forget
 from sparrowboost.store import MANIFEST, Dataset, read_manifest
 from sparrowboost.storewriter import StoreWriter
@@ -34,7 +36,7 @@ from sparrowboost.threads import check_jobs, ordered_map, prefetch
 
 RandomState = int | np.integer[Any] | np.random.Generator | np.random.RandomState | None
 
-OPENING, PEEKING = range(2)  # second word of a seed: what a generator is for
+OPENING, PEEKING, STAGING = range(3)  # second word of a seed: what a generator is for
 SAMPLE_ROWS = 200_000  # a quantile at 1/255 is then known to within a tenth of a bin
 MAX_BLOCK_ROWS = 65_536
 MAX_BLOCK_BYTES = 3 << 19  # larger ones are hardly faster, and allocators then keep more of them
@@ -45,6 +47,9 @@ SHUFFLE_SHARE = 32  # of the limit
 MIN_ROOM = 32_000_000  # bytes: the smallest buffers with which ingest still makes sense
 LIBRARIES = "Python and its libraries"
 CODE_BYTES = 20_000_000  # what is still to be loaded of libraries, and what allocators keep
+N_STAGES = 8  # in which the rows come; training begins after the first
+MIN_STRETCHES = 16  # that the rows of a stage are picked from
+MIN_STAGED_ROWS = 1_000_000
 SAVE_SECONDS = 10.0  # between two saves of an ingest that may be resumed
 
 
@@ -63,6 +68,7 @@ def ingest(
     format: str | None = None,
     overwrite: bool = False,
     resume: bool = False,
+    wait: bool = True,
     n_jobs: int | None = None,
     random_state: RandomState = 0,
     verbose: int = 1,
@@ -103,6 +109,9 @@ def ingest(
     resume : bool
         Of files: go on with an ingest of the same that was interrupted or killed, and give the
         store that is there if it had ended. What is done is saved every ten seconds.
+    wait : bool
+        False: come back when the bins are found, before the rows are read. `train` then reads them
+        while it trains; whatever else is done with the Dataset waits for them.
     n_jobs : int, optional
         Threads; default (and -1): as many as this process may use.
     random_state : int, Generator, RandomState or None
@@ -139,10 +148,9 @@ def ingest(
         done = finished(Path(path), run)
         if done is not None:
             return done
-    with (
-        make_progress(verbose) as progress,
-        StoreWriter(path, overwrite=overwrite, run=run) as store,
-    ):
+    with ExitStack() as stack:
+        store = stack.enter_context(StoreWriter(path, overwrite=overwrite, run=run))
+        progress = make_progress(verbose)
         options = OpenOptions(
             scratch=store.scratch,
             rng=np.random.default_rng([seed, OPENING]),
@@ -150,41 +158,69 @@ def ingest(
             categorical=name_list(categorical),
             format=format,
         )
-        table = open_table(
-            data,
-            options,
-            label=label,
-            weight=weight,
-            positive=positive,
-            columns=None if columns is None else name_list(columns),
-            exclude=name_list(exclude),
-        )
-        with compiling(progress):
-            warm_up(table.features.values())
-        plan = Plan.make(limit, table, n_jobs)
-        if store.progress is None:
-            binning, row_bytes = find_bins(table, plan, seed, progress)
-        else:
-            binning, row_bytes = store.binning, float(store.progress["row_bytes"])
+        with progress:
+            table = open_table(
+                data,
+                options,
+                label=label,
+                weight=weight,
+                positive=positive,
+                columns=None if columns is None else name_list(columns),
+                exclude=name_list(exclude),
+            )
+            with compiling(progress):
+                warm_up(table.features.values())
+            plan = Plan.make(limit, table, n_jobs)
+            if store.progress is None:
+                binning, row_bytes = find_bins(table, plan, seed, progress)
+            else:
+                binning, row_bytes = store.binning, float(store.progress["row_bytes"])
+        staged = run is None and positive is None
+        stages = make_stages(table.source, seed) if staged else [Stage(None, table.source.n_rows)]
         store.start(
             binning,
             weighted=table.weight is not None,
             n_rows=table.source.n_rows,
+            stage_rows=stages[0].n_rows,
             memory=plan.shuffle_bytes,
             seed=seed,
         )
-        with progress.task("binning rows", table.source.n_rows) as task:
-            saver = Saver(store, binning, row_bytes)
-            bin_rows(table, binning, store, plan.block_rows(row_bytes), n_jobs, task, saver)
-        label_of = table.labels.order()
         about = {
             "label": table.label.name,
-            "classes": table.labels.classes,
             "source": table.source.name,
             "random_state": seed,
             "sparrowboost": __version__,
         }
-        return store.finish(label_of, about)
+
+        def read(progress: Progress, stop: threading.Event) -> Iterator[Dataset | None]:
+            with store, progress.task("binning rows", table.source.n_rows) as task:
+                saver = Saver(store, binning, row_bytes)
+                rows = plan.block_rows(row_bytes)
+                for number, stage in enumerate(stages):
+                    bin_rows(table, binning, store, stage.only, rows, n_jobs, task, saver, stop)
+                    store.cut()
+                    if number < len(stages) - 1:
+                        both = table.labels.n_values == 2
+                        yield store.snapshot(table.labels.order(), _about()) if both else None
+                _check_has_values(binning, saver.has_values)
+                yield store.finish(table.labels.order(), _about())
+
+        def _about() -> dict[str, Any]:
+            return {**about, "classes": table.labels.classes}
+
+        arriving = Arriving(
+            read,
+            stage_rows=np.cumsum([stage.n_rows for stage in stages]).tolist(),
+            n_bytes=plan.n_bytes,
+            close=stack.pop_all(),
+            path=store.path,
+            binning=binning,
+            label_name=table.label.name,
+            weighted=table.weight is not None,
+            largest_block=store.block_rows if len(stages) > 1 else None,
+            verbose=verbose,
+        )
+    return arriving.wait() if wait else arriving
 
 
 def check_seed(random_state: RandomState) -> int:
@@ -203,6 +239,23 @@ def check_seed(random_state: RandomState) -> int:
     )
 
 
+class Stage(NamedTuple):
+    """Rows that are read before any others are; those before it can be trained on then."""
+
+    only: list[int] | None  # stretches of the source; None: all rows, in order
+    n_rows: int
+
+
+def make_stages(source: Source, seed: int) -> list[Stage]:
+    """Deal the stretches of a source out at random; one stage, if it is small or read in order."""
+    rows = np.array(source.stretches(), np.int64)
+    if len(rows) < MIN_STRETCHES or source.n_rows < MIN_STAGED_ROWS:
+        return [Stage(None, source.n_rows)]
+    order = np.random.default_rng([seed, STAGING]).permutation(np.flatnonzero(rows))
+    parts = [np.sort(part) for part in np.array_split(order, N_STAGES)]
+    return [Stage(part.tolist(), int(rows[part].sum())) for part in parts]
+
+
 @dataclass(frozen=True)
 class Plan:
     """How the memory limit is divided."""
@@ -210,6 +263,7 @@ class Plan:
     block_bytes: int  # of a row block
     peek_bytes: int  # of the sample that is held at once
     shuffle_bytes: int
+    n_bytes: int  # of all that reading and binning takes
     n_jobs: int
 
     def block_rows(self, row_bytes: float) -> int:
@@ -245,16 +299,19 @@ class Plan:
         # Blocks wait before and after binning, and one is worked on by each thread; allocators
         # keep half as much again.
         blocks = 3 * (2 * AHEAD + n_jobs + 2) // 2
+        block_bytes = min(
+            max(MAX_BLOCK_BYTES, COLUMN_BYTES * len(table.read_columns)), quarter // blocks
+        )
+        # By the limit alone, so that the same limit gives the same order of rows. Each thread holds
+        # a bucket and makes a block of it.
+        shuffle_bytes = max(MIN_MEMORY, limit // SHUFFLE_SHARE)
         plan = cls(
-            block_bytes=min(
-                max(MAX_BLOCK_BYTES, COLUMN_BYTES * len(table.read_columns)), quarter // blocks
-            ),
+            block_bytes=block_bytes,
             # Peeking is over before the other buffers come; on top of the sample, each thread
             # joins and sorts one column.
             peek_bytes=2 * quarter,
-            # By the limit alone, so that the same limit gives the same order of rows. Each
-            # thread holds a bucket and makes a block of it.
-            shuffle_bytes=max(MIN_MEMORY, limit // SHUFFLE_SHARE),
+            shuffle_bytes=shuffle_bytes,
+            n_bytes=reading + blocks * block_bytes + shuffle_bytes,
             n_jobs=n_jobs,
         )
         log.debug("limit=%d held=%d plan=%s", limit, held, plan)
@@ -309,12 +366,14 @@ def bin_rows(
     table: Table,
     binning: Binning,
     store: StoreWriter,
+    only: Sequence[int] | None,
     block_rows: int,
     n_jobs: int,
     task: Task,
     saver: Saver,
+    stop: threading.Event,
 ) -> None:
-    """One pass over the source: every row binned and put into the store."""
+    """One pass over the source or some stretches of it: rows are binned, and put into the store."""
     width, d = store.layout.row_bytes, store.layout.n_features
     missing = binning.n_bins.astype(np.uint8) - 1
     has_values = saver.has_values
@@ -327,7 +386,7 @@ def bin_rows(
         return records, block.codes
 
     with (
-        closing(table.blocks(block_rows)) as blocks,
+        closing(table.blocks(block_rows, only)) as blocks,
         closing(ordered_map(work, saver.left(blocks), n_jobs, n_jobs + AHEAD)) as results,
     ):
         for records, codes in results:
@@ -337,7 +396,8 @@ def bin_rows(
                 unsure = np.flatnonzero(~has_values)
                 has_values[unsure] = (records[:, unsure] != missing[unsure]).any(0)
             saver.count(len(records))
-    _check_has_values(binning, has_values)
+            if stop.is_set():
+                raise DataError("ingest was stopped.")
 
 
 class Saver:
@@ -349,14 +409,14 @@ class Saver:
         if store.progress is not None:
             self._done = int(store.progress["rows"])
             self.has_values = store.progress["has_values"]
+        self._skip = self._done
         self._saved = time.monotonic()
 
     def left(self, blocks: Iterable[CodedBlock]) -> Iterator[CodedBlock]:
         """The blocks without the rows that are in the store already."""
-        skip = self._done
         for batch, codes, weights in blocks:
-            n = min(skip, len(codes))
-            skip -= n
+            n = min(self._skip, len(codes))
+            self._skip -= n
             if n < len(codes):
                 rest = None if weights is None else weights[n:]
                 yield CodedBlock(batch.slice(n), codes[n:], rest)

@@ -294,6 +294,8 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             verbose=self.verbose,
             **params,
         )
+        if not apart:
+            self._learn_classes(dataset)
         self._keep_scores(history.scores)
         return self
 
@@ -321,7 +323,6 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     "sample_weight=None and categorical_features=None with it."
                 )
             self._learn_columns(X)
-            self._learn_classes(X)
             return X, limit
         # What the caller holds is the caller's, as it is for ingest.
         held = 0 if is_files(X) or isinstance(X, np.memmap) else rss()
@@ -335,11 +336,10 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             n_jobs=self.n_jobs,
             random_state=seed,
             verbose=self.verbose,
+            wait=False,
         )
         if self._by_name:
             self._learn_columns(dataset)
-        if is_column(y) or y is None:
-            self._learn_classes(dataset)
         return dataset, limit + held
 
     def _checked(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:

@@ -224,6 +224,7 @@ def _ingest_to(
     *,
     overwrite: bool = False,
     resume: bool = False,
+    wait: bool = True,
 ) -> Dataset:
     from sparrowboost.build import ingest
 
@@ -242,6 +243,7 @@ def _ingest_to(
             format=args.format,
             overwrite=overwrite,
             resume=resume,
+            wait=wait,
             n_jobs=args.jobs,
             random_state=args.seed,
             verbose=_verbose(args),
@@ -433,7 +435,7 @@ def _add_train(commands: Any) -> None:
     parser.add_argument(
         "--plan",
         action="store_true",
-        help="show how the memory limit is divided, and stop (files are ingested first)",
+        help="show how the memory limit is divided, and stop",
     )
     parser.add_argument("--seed", type=int, default=0, help="random state (default: %(default)s)")
     _add_jobs(parser)
@@ -584,7 +586,7 @@ def _open_training(args: argparse.Namespace) -> Dataset:
     (first, *more) = args.data
     if not _is_store(first):
         if args.checkpoint is None:
-            return _ingest_to(None, args)
+            return _ingest_to(None, args, wait=False)
         return _ingest_to(Path(args.checkpoint) / "store", args, resume=True)
     given = [
         option

@@ -100,6 +100,11 @@ class LabelCoder:
         return self._values.index(value)
 
     @property
+    def n_values(self) -> int:
+        """Values met so far, of which there must be two."""
+        return len(self._values) + min(len(self._others), 1)
+
+    @property
     def others(self) -> set[Value]:
         """With `positive`: some of the values met that are not it."""
         return set(self._others)
@@ -114,7 +119,7 @@ class LabelCoder:
                 )
             if not self._others:
                 raise DataError(f"label {self._name!r} is {self._positive!r} in every row.")
-            other = self._others.pop() if len(self._others) == 1 else None
+            other = next(iter(self._others)) if len(self._others) == 1 else None
             self.classes = (other, self._values[0])
             return np.array([0, 1], np.uint8)
         if len(self._values) < 2:

@@ -12,8 +12,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from sparrowboost.build import CODE_BYTES, LIBRARIES
 from sparrowboost.memory import Budget, release, rss
 from sparrowboost.params import Params
@@ -24,7 +22,6 @@ from sparrowboost.scanner import scanner_bytes
 from sparrowboost.store import Dataset
 from sparrowboost.strata import CHUNK_BYTES
 from sparrowboost.supply import FIRST_ROWS, Sizes
-from sparrowboost.views import View
 from sparrowboost.watch import WATCH_SHARE, watched_row_bytes
 
 WHOLE_VALUES = 80_000_000  # rows times features: up to here all rows are scanned, none drawn
@@ -50,9 +47,17 @@ class TrainPlan:
 
 
 def plan_training(
-    dataset: Dataset, params: Params, limit: int, n_jobs: int, valid: Any = None
+    dataset: Dataset,
+    params: Params,
+    limit: int,
+    n_jobs: int,
+    valid: Any = None,
+    reading: int = 0,
 ) -> TrainPlan:
-    """Divide the limit; a MemoryLimitError names one that would do."""
+    """Divide the limit; a MemoryLimitError names one that would do.
+
+    `reading`: bytes that an ingest takes meanwhile.
+    """
     release()
     d, n, weighted = dataset.n_features, dataset.n_rows, dataset.weighted
     row_bytes = d + ROW_BYTES + 4 * weighted
@@ -60,6 +65,7 @@ def plan_training(
         LIBRARIES: rss() + CODE_BYTES,
         "blocks on the way": _block_bytes(dataset, n_jobs),
         "strata": STRATA_BYTES,
+        **({"reading": reading} if reading else {}),
         "evidence": scanner_bytes(int(dataset.binning.n_bins.sum()), params.max_leaves),
     }
     # Validation rows are thinned out where there is little room: samples may have the other half.
@@ -95,8 +101,5 @@ def _made(
 
 def _block_bytes(dataset: Dataset, n_jobs: int) -> int:
     """A block is read by each thread, and some wait: their records, and the rows made of them."""
-    while isinstance(dataset, View):
-        dataset = dataset.base
     width = dataset.n_features + 4 * dataset.weighted
-    rows = int(np.max(dataset.block_rows))
-    return (n_jobs + 2) * rows * (2 * width + BLOCK_STATE)
+    return (n_jobs + 2) * dataset.largest_block * (2 * width + BLOCK_STATE)

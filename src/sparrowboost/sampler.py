@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from sparrowboost.arriving import Arriving
 from sparrowboost.kernels.draws import pick_rows, shuffle_rows
 from sparrowboost.kernels.scores import apply_trees
 from sparrowboost.losses import Loss
@@ -67,6 +68,10 @@ class Guide:
     @classmethod
     def of(cls, sample: Sample) -> Guide:
         return cls(sample.w / sample.copies, sample.copies, sample.label)
+
+    def times(self, factor: float) -> Guide:
+        """As if there were so many times the rows."""
+        return self if factor == 1 else Guide(self.weight, self.rows * factor, self.label)
 
     def spread(self, label: int) -> float:
         """Root mean square of the weights of a label's rows."""
@@ -128,6 +133,8 @@ class Sampler:
     seed : int
     n_jobs : int
         Threads of a draw, also of one in the background.
+    arriving : Arriving, optional
+        Where more rows of the data set come from.
     """
 
     def __init__(
@@ -140,8 +147,9 @@ class Sampler:
         seed: int,
         n_jobs: int,
         keep: str | None = None,
+        arriving: Arriving | None = None,
     ) -> None:
-        self._keep = keep
+        self._keep, self._arriving = keep, arriving
         self._dataset, self._loss, self._base, self._folder = dataset, loss, base_score, folder
         self._seed, self._n_jobs = seed, n_jobs
         self._strata: Strata | None = None
@@ -161,10 +169,13 @@ class Sampler:
 
     # -- the next sample, in the background ------------------------------------------------------
 
-    def request(self, model: Model, guide: Guide, most_rows: int) -> None:
-        """Begin to draw the next sample in the background, for the model as it is now."""
+    def request(self, model: Model, guide: Guide, most_rows: int, *, more: bool = False) -> None:
+        """Begin to draw the next sample in the background, for the model as it is now.
+
+        `more`: of more rows than before, where the data set's are still being read.
+        """
         if self._next is None:
-            self._next = self._pool.submit(self.draw, model, guide, most_rows)
+            self._next = self._pool.submit(self.draw, model, guide, most_rows, more)
 
     @property
     def requested(self) -> bool:
@@ -227,14 +238,37 @@ class Sampler:
     def first(self, guide: Guide, most_rows: int) -> Sample:
         """The first sample: from the store's random blocks, under the base score."""
         model = Model(self._dataset.binning, self._dataset.classes, self._loss.name, self._base)
-        return self.again(model, guide, most_rows)
+        return self.again(model, guide, most_rows, more=False)
 
-    def again(self, model: Model, guide: Guide, most_rows: int) -> Sample:
+    def again(self, model: Model, guide: Guide, most_rows: int, *, more: bool = False) -> Sample:
         """A new sample for the model as it is now; the caller waits."""
-        return self._count(*self.draw(model, guide, most_rows))
+        return self._count(*self.draw(model, guide, most_rows, more))
 
-    def draw(self, model: Model, guide: Guide, most_rows: int) -> tuple[Sample, int]:
+    @property
+    def n_rows(self) -> int:
+        """Rows of the data set that draws are from."""
+        return self._dataset.n_rows
+
+    @property
+    def complete(self) -> bool:
+        """Whether these are all."""
+        return self._arriving is None or self.n_rows == self._arriving.n_rows
+
+    def _take_in(self, arriving: Arriving) -> float:
+        """Take in what comes next of the data set; how many times its rows there are then."""
+        before, now = self._dataset, arriving.more(self._dataset)
+        new = np.arange(before.n_blocks, now.n_blocks)
+        for label, unread in enumerate(self._unread):
+            self._unread[label] = np.append(unread, new[now.block_label[new] == label])
+        self._dataset = now
+        return now.n_rows / before.n_rows
+
+    def draw(
+        self, model: Model, guide: Guide, most_rows: int, more: bool = False
+    ) -> tuple[Sample, int]:
         """Draw a sample in which a row of weight w stands w / scale times; and the rows read."""
+        if more and self._arriving is not None and not self.complete:
+            guide = guide.times(self._take_in(self._arriving))
         scale = guide.scale_for(most_rows)
         rng = np.random.default_rng([self._seed, self._draws])
         self._draws += 1

@@ -6,7 +6,8 @@ Each row goes to an independent, uniform bucket of its label. Whoever reads a bl
 a uniformly random order (`permuted`): blocks of a label read so, one after the other, are a uniform
 permutation of that label's rows, whatever order the rows came in. Nothing is written twice.
 
-A bucket grows by extents of the file. At the end those that stayed small are joined to blocks.
+A bucket grows by extents of the file. At a cut, those that stayed small are joined to blocks, and
+what comes then goes to new ones: the rows before it can be read while others still come.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ SEGMENT_BYTES = 64 << 10  # what a bucket gathers before it writes, if there is 
 MIN_SEGMENT_BYTES = 8 << 10  # with less, buckets get larger instead
 EXTENT_BYTES = 256 << 10  # read at once: larger ones would leave larger holes in the file
 MIN_MEMORY = 4 << 20
+LARGEST = 1.1  # rows of the largest bucket of a label, to those of the average one
 
 
 class Run(NamedTuple):
@@ -58,7 +60,8 @@ class Shuffle:
     ----------
     path : the file to make
     width : bytes of a row
-    n_rows : how many rows are expected; a wrong guess makes blocks larger or smaller
+    n_rows : how many rows are expected until they are cut off; a wrong guess makes blocks larger
+        or smaller
     memory : bytes that the buckets' buffers may take
     seed : of the permutation
     """
@@ -66,6 +69,7 @@ class Shuffle:
     def __init__(self, path: Path, width: int, n_rows: int, memory: int, seed: int) -> None:
         n_buckets = math.ceil(max(n_rows, 1) * width / BUCKET_BYTES)
         n_buckets = min(n_buckets, max(memory // MIN_SEGMENT_BYTES, 1))
+        self._expected = n_rows
         self._of_label = math.ceil(n_buckets / 2)  # buckets of each label; the first one's first
         n_buckets = 2 * self._of_label
         buffers = min(memory, max(MIN_MEMORY, n_buckets * SEGMENT_BYTES))
@@ -143,14 +147,24 @@ class Shuffle:
         with guard_disk(self._path, rows.nbytes):
             write_all(self._file, rows, at * rows.shape[1])
 
-    def finish(self, *, sync: bool) -> list[StoredBlock]:
-        """Write what is left; returns the blocks. `sync`: to the disk itself."""
+    @property
+    def block_rows(self) -> int:
+        """About the rows of the largest block, if as many rows come as were expected."""
+        return math.ceil(LARGEST * self._expected / self._of_label)
+
+    def cut(self) -> list[StoredBlock]:
+        """Write what is left; the blocks of all rows that came since the last cut."""
         blocks = [block for code in (0, 1) for block in self._blocks(code)]
+        self._fill[:] = 0
+        self._runs = [[] for _ in self._runs]
+        return blocks
+
+    def finish(self, *, sync: bool) -> None:
+        """Close the file. `sync`: when it is on the disk itself."""
         if sync:
             with guard_disk(self._path, self._buckets.nbytes):
                 os.fsync(self._file)
         self.close()
-        return blocks
 
     def _blocks(self, code: int) -> Iterator[StoredBlock]:
         """Blocks of a label: a bucket each, or several small ones."""

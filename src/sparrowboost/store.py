@@ -99,13 +99,25 @@ class Dataset:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, verify: bool = False) -> None:
-        self.path = Path(path).expanduser().absolute()
-        manifest = read_manifest(self.path)
-        self._manifest = manifest
+        path = Path(path).expanduser().absolute()
+        manifest = read_manifest(path)
+        self._take(path, manifest, Binning.from_json(manifest["features"]))
+        self._check_size()
+        if verify:
+            self.verify()
+
+    @classmethod
+    def unfinished(cls, path: Path, manifest: dict[str, Any], binning: Binning) -> Dataset:
+        """The rows that an ingest has stored so far, by the manifest that it would write now."""
+        self = cls.__new__(cls)
+        self._take(path, manifest, binning)
+        return self
+
+    def _take(self, path: Path, manifest: dict[str, Any], binning: Binning) -> None:
+        self.path, self._manifest, self.binning = path, manifest, binning
         self.weighted: bool = manifest["weighted"]
         self.classes: tuple[Any, Any] = tuple(manifest["classes"])
         self.label_name: str = manifest["label"]
-        self.binning = Binning.from_json(manifest["features"])
         self._rows = self.path / manifest["file"]
         self._seed: int = manifest["random_state"]
         self._layout = Layout(len(self.binning.features), self.weighted)
@@ -118,9 +130,6 @@ class Dataset:
         self.block_label = np.array([block.code for block in self._blocks])
         self.n_rows = int(self.block_rows.sum())
         self.n_positive = int(self.block_rows @ self.block_label)
-        self._check_size()
-        if verify:
-            self.verify()
 
     def _check_size(self) -> None:
         rows = self._rows
@@ -151,6 +160,11 @@ class Dataset:
     def n_bytes(self) -> int:
         """Bytes of the rows on disk."""
         return self.n_rows * self._layout.row_bytes
+
+    @property
+    def largest_block(self) -> int:
+        """Rows of the largest block."""
+        return int(self.block_rows.max())
 
     def __len__(self) -> int:
         return self.n_rows
@@ -204,8 +218,7 @@ class Dataset:
         Parameters
         ----------
         random_state : int, Generator or None
-            Shuffles the order of the blocks. None: first those of one label, then those of the
-            other, always in the same order.
+            Shuffles the order of the blocks. None: always the same order.
         """
         order = np.arange(self.n_blocks)
         if random_state is not None:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from sparrowboost.binning import Binning
 from sparrowboost.disk import check_room, guard_disk, load_arrays, save_arrays
 from sparrowboost.errors import DataError, StoreError
-from sparrowboost.shuffle import Shuffle
+from sparrowboost.shuffle import Shuffle, StoredBlock
 from sparrowboost.store import (
     FORMAT,
     LOCK,
@@ -63,7 +63,8 @@ class StoreWriter:
         self._rows = self.path / f"rows-{secrets.token_hex(4)}.bin"
         self.scratch = self.path / SCRATCH
         self._shuffle: Shuffle | None = None
-        self._finished = False
+        self._blocks: list[StoredBlock] = []
+        self._finished = self._ended = False
         self._made = [self.path] if self._temporary else []
         try:
             self._take_folder(overwrite)
@@ -142,7 +143,8 @@ class StoreWriter:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        if not self._finished:
+        if not self._ended:
+            self._ended = True
             if self._shuffle is not None:
                 self._shuffle.close()
             if self._run is not None and not isinstance(error[1], DataError):
@@ -180,9 +182,19 @@ class StoreWriter:
                 pass
 
     def start(
-        self, binning: Binning, *, weighted: bool, n_rows: int, memory: int, seed: int
+        self,
+        binning: Binning,
+        *,
+        weighted: bool,
+        n_rows: int,
+        stage_rows: int,
+        memory: int,
+        seed: int,
     ) -> None:
-        """Make ready for about `n_rows` rows, shuffled within `memory` bytes; or go on."""
+        """Make ready for about `n_rows` rows, shuffled within `memory` bytes; or go on.
+
+        `stage_rows` of them come until `cut` is called for the first time.
+        """
         self._binning = binning
         self.layout = Layout(len(binning.features), weighted)
         if self.progress is not None:
@@ -190,7 +202,13 @@ class StoreWriter:
             return
         (self.path / PROGRESS).unlink(missing_ok=True)
         check_room(self.path, n_rows * self.layout.row_bytes)
-        self._shuffle = Shuffle(self._rows, self.layout.row_bytes, n_rows, memory, seed)
+        self._shuffle = Shuffle(self._rows, self.layout.row_bytes, stage_rows, memory, seed)
+
+    @property
+    def block_rows(self) -> int:
+        """About the rows of the largest block."""
+        assert self._shuffle is not None
+        return self._shuffle.block_rows
 
     @property
     def resumable(self) -> bool:
@@ -202,25 +220,37 @@ class StoreWriter:
         assert self._shuffle is not None
         self._shuffle.put(records, codes)
 
-    def finish(self, label_of: npt.NDArray[np.uint8], about: dict[str, Any]) -> Dataset:
-        """Write the manifest.
-
-        `label_of` says what label each code means, `about` goes into the manifest.
-        """
+    def cut(self) -> None:
+        """Make blocks of the rows that came so far."""
         assert self._shuffle is not None
-        blocks = self._shuffle.finish(sync=not self._temporary)  # which no crash outlives
-        manifest = {
+        self._blocks += self._shuffle.cut()
+
+    def snapshot(self, label_of: npt.NDArray[np.uint8], about: dict[str, Any]) -> Dataset:
+        """The rows before the last cut, which can be read while others still come."""
+        return Dataset.unfinished(self.path, self._manifest(label_of, about), self._binning)
+
+    def _manifest(self, label_of: npt.NDArray[np.uint8], about: dict[str, Any]) -> dict[str, Any]:
+        return {
             "format": FORMAT,
             "version": VERSION,
             **about,
-            "rows": sum(block.n_rows for block in blocks),
+            "rows": sum(block.n_rows for block in self._blocks),
             "file": self._rows.name,
             "weighted": self.layout.weighted,
             "label_of": label_of.tolist(),
             "run": self._run,
             "features": self._binning.to_json(),
-            "blocks": blocks,
+            "blocks": self._blocks,
         }
+
+    def finish(self, label_of: npt.NDArray[np.uint8], about: dict[str, Any]) -> Dataset:
+        """Write the manifest; all rows have come, and were cut off.
+
+        `label_of` says what label each code means, `about` goes into the manifest.
+        """
+        assert self._shuffle is not None
+        self._shuffle.finish(sync=not self._temporary)  # which no crash outlives
+        manifest = self._manifest(label_of, about)
         manifest["crc32"] = manifest_crc(manifest)
         temporary = self.path / (MANIFEST + TEMPORARY)
         with guard_disk(temporary, 0), open(temporary, "w") as file:
@@ -228,7 +258,7 @@ class StoreWriter:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, self.path / MANIFEST)
-        self._finished = True
+        self._finished = self._ended = True
         (self.path / PROGRESS).unlink(missing_ok=True)
         self._remove_leftovers()
         self._unlock()

@@ -13,12 +13,15 @@ from sparrowboost.model import Model
 from sparrowboost.sample import Sample
 from sparrowboost.sampler import Guide, Sampler
 
-FIRST_ROWS = 1 << 18  # of the first sample: early edges are large and need few rows
+FIRST_ROWS = 1 << 15  # of the first sample: early edges are large and need few rows
 MAX_PASSES = 32.0  # over one sample: then its own noise has been learned often enough
 ROWS_PER_RULE = 500  # of a sample: more rules than it has such, and they fit its own noise
 EARLY = 0.5  # how worn the sample is when the next one is begun, in the background
 UNPROVED = 0.5  # share of trees without any proof from which on the next sample is larger
 GROWTH = 2
+AGAIN = 0.5  # rows drawn from, to those that have come of the data set: then it is time for more
+FILLED = 0.5  # of the rows asked for, that a sample should have
+WORTH = 2.0  # rows scanned or drawn from that cost as much as to read and store one
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class Supply:
         self._sampler, self._sizes, self._theta = sampler, sizes, theta
         self._rows = sizes.first
         self._fresh = True
+        self._all_scanned = 0
 
     def first(self) -> Sample:
         if self._sizes.whole:
@@ -77,6 +81,7 @@ class Supply:
             return None
         self._fresh = False
         self._scanned += rows_scanned
+        self._all_scanned += rows_scanned
         self._rules += len(grown.tree.feature)
         self._trees += 1
         self._unproved += grown.n_proved == 0
@@ -87,22 +92,36 @@ class Supply:
         if max(diverged, read) >= EARLY and not self._sampler.requested:
             if self._unproved > UNPROVED * self._trees:
                 self._grow()
-            self._sampler.request(model, Guide.of(sample), self._rows)
+            self._sampler.request(model, Guide.of(sample), self._rows, more=self._short())
         if max(diverged, read) < 1:
             return None
         return self._use(self._sampler.take()), "n_eff" if diverged >= 1 else "passes"
 
     def after_failure(self, model: Model) -> tuple[Sample, str] | None:
         """A new sample when the one in use shows no split; None if that would change nothing."""
-        if self._sizes.whole or (self._fresh and self._rows >= self._sizes.most):
+        if self._sizes.whole:
+            return None
+        if self._fresh and self._rows >= self._sizes.most and self._sampler.complete:
             return None
         if self._sampler.requested:
             sample = self._sampler.take()
         else:
             if self._fresh:
                 self._grow()
-            sample = self._sampler.again(model, Guide.of(self._sample), self._rows)
+            sample = self._sampler.again(model, Guide.of(self._sample), self._rows, more=True)
         return self._use(sample), "no split stands out"
+
+    def _short(self) -> bool:
+        """Whether it is time for more rows, where the data set's are still being read.
+
+        Draws run short of rows when many are met again, or when those that weigh most are so few
+        that the sample stayed smaller than it might be. Even so, to go on with what there is may
+        be the faster way: more are read when training has cost as much as reading did. This
+        depends on samples only, not on the time that anything took: same seed, same model.
+        """
+        read, rows = self._sampler.counts.rows_read, self._sampler.n_rows
+        again, filled = read > AGAIN * rows, self._sample.n >= FILLED * self._rows
+        return (again or not filled) and self._all_scanned + read > WORTH * rows
 
     def _grow(self) -> None:
         self._rows = min(GROWTH * self._rows, self._sizes.most)

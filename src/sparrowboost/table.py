@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,12 +64,11 @@ class Table:
         extra = [c.name for c in (self.label, self.weight) if c is not None and c.array is None]
         return [*self.features, *extra]
 
-    def blocks(self, rows: int) -> Generator[CodedBlock]:
-        """All rows in order; labels are coded here, one block after the other."""
-        row = 0
-        source = prefetch(self.source.blocks(self.read_columns, rows), AHEAD)
+    def blocks(self, rows: int, only: Sequence[int] | None = None) -> Generator[CodedBlock]:
+        """All rows in order, or those of some stretches; labels are coded here, in that order."""
+        source = prefetch(self.source.blocks(self.read_columns, rows, only), AHEAD)
         with closing(source) as batches:
-            for batch in batches:
+            for row, batch in self._numbered(batches, only):
                 try:
                     codes = self.labels.encode(self.label.values(batch, row))
                     w = None
@@ -78,8 +77,28 @@ class Table:
                 except RowError as error:
                     place = _place(self.source, row + error.row)
                     raise DataError(f"{place}: {error}") from None
-                row += batch.num_rows
                 yield CodedBlock(batch, codes, w)
+
+    def _numbered(
+        self, batches: Iterable[pa.RecordBatch], only: Sequence[int] | None
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Each batch with the number of its first row in the source."""
+        if only is not None:
+            lengths = self.source.stretches()
+            ends = np.cumsum(lengths).tolist()
+            turn = iter(only)
+            row = end = 0
+            for batch in batches:
+                while row == end:
+                    number = next(turn)
+                    row, end = ends[number] - lengths[number], ends[number]
+                yield row, batch
+                row += batch.num_rows
+            return
+        row = 0
+        for batch in batches:
+            yield row, batch
+            row += batch.num_rows
         for column in (self.label, self.weight):
             if column is not None and column.array is not None and len(column.array) != row:
                 raise DataError(

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from sparrowboost.arriving import Arriving
 from sparrowboost.build import RandomState, check_seed
 from sparrowboost.checkpoint import STRATA, Checkpoint, Kept, identity
-from sparrowboost.errors import DataError
+from sparrowboost.errors import DataError, MemoryLimitError
 from sparrowboost.events import Callback, Converged, Event, Finished, SampleDrawn, TreeAdded
 from sparrowboost.evidence import Slots
 from sparrowboost.grower import AdaptiveGrower, Grower, PaperGrower
@@ -36,6 +37,8 @@ from sparrowboost.watch import Watch
 
 NOISE = 1.0  # standard deviations that a split must show after a full pass over a drawn sample
 WHOLE_NOISE = 0.0  # the same where the sample is all there is: as other boosters do
+FIRST_OF_LABEL = 1_000  # rows that must have come of each label, before training begins
+LARGE_SAMPLE = 1 << 18  # rows that samples may have, or what reading takes is better used for them
 SAVE_SECONDS = 30.0  # between two checkpoints where all rows are in memory
 
 
@@ -111,16 +114,28 @@ def train(
         give_back_early()
     monotone = Monotone.of(p.monotone_constraints, dataset.binning)
     loss, slots = get_loss(p.loss), Slots.of(dataset.binning)
-    factors = class_factors(dataset, class_weight)
-    if factors is not None:
-        dataset = with_class_weight(dataset, factors)
-    base = base_score(*importance(dataset))
-    model = Model(dataset.binning, dataset.classes, p.loss, base, label_name=dataset.label_name)
     with ExitStack() as stack:
         progress = stack.enter_context(make_progress(verbose))
         with compiling(progress):
             warm_up()
-        division = plan_training(dataset, p, limit, n_jobs, valid)
+        arriving, division = None, None
+        if isinstance(dataset, Arriving):
+            stack.callback(dataset.close)
+            if class_weight is None and checkpoint is None:
+                division = plan_while_reading(dataset, p, limit, n_jobs, valid)
+            dataset.start(progress)
+            first = dataset.stage(0) if division is not None else None
+            if first is not None and fewest(first) >= FIRST_OF_LABEL:
+                arriving, dataset = dataset, first
+            else:
+                dataset, division = dataset.wait(), None
+        factors = class_factors(dataset, class_weight)
+        if factors is not None:
+            dataset = with_class_weight(dataset, factors)
+        base = base_score(*importance(dataset))
+        model = Model(dataset.binning, dataset.classes, p.loss, base, label_name=dataset.label_name)
+        if division is None:
+            division = plan_training(dataset, p, limit, n_jobs, valid)
         log.debug("how the memory limit is divided:\n%s", division)
         watch = None
         if valid is not None:
@@ -143,7 +158,16 @@ def train(
         folder, name = dataset.path if scratch is None else Path(scratch), None
         if keeper is not None:
             folder, name = keeper.folder, STRATA
-        sampler = Sampler(dataset, loss, base, folder=folder, seed=seed, n_jobs=n_jobs, keep=name)
+        sampler = Sampler(
+            dataset,
+            loss,
+            base,
+            folder=folder,
+            seed=seed,
+            n_jobs=n_jobs,
+            keep=name,
+            arriving=arriving,
+        )
         supply = Supply(stack.enter_context(closing(sampler)), sizes, p.theta)
         grower: Grower
         if p.stopping == "paper":
@@ -160,8 +184,23 @@ def train(
         if kept is not None:
             model = saver.restore(kept)
         result = boost(model, p, scanner, supply, grower, watch, teller, saver)
+        if arriving is not None:
+            arriving.wait()  # what is wrong with rows that were not needed is said, too
         saver.finish(result, p.n_estimators)
         return result
+
+
+def plan_while_reading(
+    dataset: Arriving, params: Params, limit: int, n_jobs: int, valid: Any
+) -> TrainPlan | None:
+    """How to divide the limit if training begins before all rows are read; None if it does not."""
+    if not dataset.staged:
+        return None
+    try:
+        plan = plan_training(dataset, params, limit, n_jobs, valid, dataset.reading_bytes)
+    except MemoryLimitError:
+        return None
+    return plan if plan.sizes.most >= LARGE_SAMPLE and not plan.sizes.whole else None
 
 
 def plan(
@@ -187,7 +226,12 @@ def plan(
     if memory_limit is not None:
         give_back_early()
     warm_up()
-    return plan_training(dataset, p, limit, check_jobs(n_jobs), valid)
+    n_jobs = check_jobs(n_jobs)
+    if isinstance(dataset, Arriving):
+        division = plan_while_reading(dataset, p, limit, n_jobs, valid)
+        if division is not None:
+            return division
+    return plan_training(dataset, p, limit, n_jobs, valid)
 
 
 def boost(
@@ -256,6 +300,11 @@ def _best(model: Model, watch: Watch | None, params: Params) -> Model:
     if watch is None or params.early_stopping_rounds is None:
         return model
     return model.first(watch.best_trees)
+
+
+def fewest(dataset: Dataset) -> int:
+    """Rows of the label that has fewer."""
+    return min(dataset.n_positive, dataset.n_rows - dataset.n_positive)
 
 
 def importance(dataset: Dataset) -> tuple[float, float]:

@@ -185,6 +185,11 @@ class View(Dataset):
         """Bytes on disk of the rows that blocks are read from."""
         return self.base.n_bytes
 
+    @property
+    def largest_block(self) -> int:
+        """Rows of the largest block that is read, whatever a view takes of it."""
+        return self.base.largest_block
+
     def read_block(self, index: int) -> Block:
         return self.base.read_block(index)
 

@@ -25,6 +25,7 @@ from sparrowboost.sources.columns import Kind, join_kinds, kind_of
 
 # As many places as a feature has bins: even a sorted column gets a value near each quantile.
 PLACES = 256
+SLICED_ROWS = 1 << 16  # of a stretch of rows that can be read from any place
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,17 @@ class Source(Protocol):
         """About what reading takes in memory beside the blocks that it gives."""
         ...
 
-    def blocks(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        """All rows in order, at most `rows` at a time."""
+    def stretches(self) -> list[int]:
+        """Rows of each stretch that can be read by itself; none if all come in order only."""
+        ...
+
+    def blocks(
+        self, columns: Sequence[str], rows: int, only: Sequence[int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows in order, at most `rows` at a time; or those of some stretches, each by itself.
+
+        `only` has numbers of stretches, ascending. Where there are none, it is not given.
+        """
         ...
 
     def peek(
@@ -94,9 +104,19 @@ class Sliced:
     def reading_bytes(self, columns: Sequence[str]) -> int:
         return 0
 
-    def blocks(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        for start in range(0, self.n_rows, rows):
-            yield self.read(start, min(start + rows, self.n_rows), columns)
+    def stretches(self) -> list[int]:
+        full, rest = divmod(self.n_rows, SLICED_ROWS)
+        return [SLICED_ROWS] * full + [rest] * (rest > 0)
+
+    def blocks(
+        self, columns: Sequence[str], rows: int, only: Sequence[int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        firsts = [0] if only is None else [SLICED_ROWS * number for number in only]
+        length = self.n_rows if only is None else SLICED_ROWS
+        for first in firsts:
+            end = min(first + length, self.n_rows)
+            for start in range(first, end, rows):
+                yield self.read(start, min(start + rows, end), columns)
 
     def peek(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
@@ -166,9 +186,24 @@ class Files:
         # Files of one table are much alike; one is looked into, there may be thousands.
         return max(self.parts, key=lambda part: part.n_rows).reading_bytes(columns)
 
-    def blocks(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+    def stretches(self) -> list[int]:
+        of_parts = [part.stretches() for part in self.parts]
+        return list(itertools.chain(*of_parts)) if all(of_parts) else []
+
+    def blocks(
+        self, columns: Sequence[str], rows: int, only: Sequence[int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        if only is None:
+            for part in self.parts:
+                yield from part.blocks(columns, rows)
+            return
+        first = 0
         for part in self.parts:
-            yield from part.blocks(columns, rows)
+            end = first + len(part.stretches())
+            some = [number - first for number in only if first <= number < end]
+            first = end
+            if some:
+                yield from part.blocks(columns, rows, some)
 
     def peek(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator

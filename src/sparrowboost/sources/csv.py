@@ -195,7 +195,12 @@ class CsvFile:
     def reading_bytes(self, columns: Sequence[str]) -> int:
         return READING_BYTES
 
-    def blocks(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+    def stretches(self) -> list[int]:
+        return []
+
+    def blocks(
+        self, columns: Sequence[str], rows: int, only: Sequence[int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
         for row, whole in self._stream(self._parser_types(columns), strict=True):
             batch = self._finish(whole, row)
             for start in range(0, batch.num_rows, rows):

@@ -81,7 +81,12 @@ class IpcFile:
         rows = max((b - a for a, b in itertools.pairwise([0, *self._ends])), default=0)
         return rows * VALUE_BYTES * len(columns)
 
-    def blocks(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+    def stretches(self) -> list[int]:
+        return []
+
+    def blocks(
+        self, columns: Sequence[str], rows: int, only: Sequence[int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
         return self._runs([(0, self.n_rows)], columns, rows)
 
     def peek(

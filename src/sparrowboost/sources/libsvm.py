@@ -107,7 +107,12 @@ class LibsvmFile:
     def reading_bytes(self, columns: Sequence[str]) -> int:
         return READING_CHUNKS * CHUNK_BYTES
 
-    def blocks(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+    def stretches(self) -> list[int]:
+        return []
+
+    def blocks(
+        self, columns: Sequence[str], rows: int, only: Sequence[int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
         place, room = self._places(columns), _Room()
         for offset, data in self._all():
             yield from self._dense(offset, data, columns, place, rows, room)

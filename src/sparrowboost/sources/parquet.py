@@ -130,6 +130,7 @@ class ParquetFile:
         """All rows, or of some row groups (`heads`: group to number) the first ones."""
         names = list(columns)
         coded = self._coded(names)
+        groups = dict(enumerate(self._group_rows)) if heads is None else heads
         with self._open(read_dictionary=coded) as file:
             try:
                 paged = self._paged(file, coded)
@@ -137,7 +138,7 @@ class ParquetFile:
                     for batch in file.iter_batches(rows, columns=names, use_threads=False):
                         yield _checked(batch.select(names))
                     return
-                for group, left in (heads or dict(enumerate(self._group_rows))).items():
+                for group, left in groups.items():
                     yield from self._head(file, group, names, paged, min(rows, left), left)
             except (pa.ArrowInvalid, OSError) as error:
                 raise DataError(_unreadable(self.name, error)) from None
@@ -179,8 +180,14 @@ class ParquetFile:
                     arrays |= rest.take(n)
                 yield pa.RecordBatch.from_arrays([arrays[c] for c in columns], list(columns))
 
-    def blocks(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        return self._read(columns, rows)
+    def stretches(self) -> list[int]:
+        return list(self._group_rows)
+
+    def blocks(
+        self, columns: Sequence[str], rows: int, only: Sequence[int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        groups = None if only is None else {group: self._group_rows[group] for group in only}
+        return self._read(columns, rows, groups)
 
     def peek(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
