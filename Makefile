@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check kernels bench-ingest bench-learner clean
+.PHONY: demo test check kernels bench bench-full bench-ingest bench-learner clean
 
 demo: .venv/installed
 	$(BIN)/sparrow demo
@@ -26,6 +26,30 @@ kernels: .venv/installed-test
 bench-ingest: .venv/installed-bench
 	$(BIN)/python benchmarks/bench_ingest.py --rounds 5
 	$(BIN)/python benchmarks/bench_ingest.py --flat
+
+# Who reaches which test loss when: docs/benchmarks.md. Needs ../shared/data, a quarter of an hour on
+# 2 quiet cores, 2 GB of disk, and for memory caps the right to make a cgroup.
+BENCH := $(BIN)/python benchmarks/bench.py
+QUICK := --rates 0.3 --cap 60
+
+bench: .venv/installed-bench
+	$(BENCH) --task splice $(QUICK) --only sparrow lightgbm lightgbm-rare
+	$(BENCH) --task table10m --memory 1GB $(QUICK) --only sparrow xgboost xgboost-ext lightgbm lightgbm-sub
+	$(BENCH) --task table10m $(QUICK) --cap 120 --only sparrow xgboost lightgbm
+	$(BENCH) --task covertype flights $(QUICK) --only sparrow xgboost lightgbm histgb
+	$(BIN)/python benchmarks/bench_report.py
+
+# All tasks, memory caps and contestants: about a day, and 30 GB of disk. Below 350 MB Sparrow refuses
+# in a process that has warmed up.
+bench-full: .venv/installed-bench
+	$(BENCH) --task covertype flights
+	for memory in 512MB 1GB 2GB none; do \
+		$(BENCH) --task splice table10m table10m-31 --memory $$memory || exit 1; done
+	$(BENCH) --task table50m bathymetry --memory 350MB --rates 0.3 --cap 1200 \
+		--only sparrow xgboost-ext lightgbm-sub
+	for memory in 1GB 3GB none; do \
+		$(BENCH) --task table50m bathymetry --memory $$memory --rates 0.3 --cap 1200 || exit 1; done
+	$(BIN)/python benchmarks/bench_report.py
 
 # Needs ../shared/data, an hour, and a quiet machine.
 bench-learner: .venv/installed-bench

@@ -27,8 +27,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+import curves
 import measure
 import peers
+import tables
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.5)
@@ -66,9 +68,11 @@ def xgboost(
 ) -> Score:
     import xgboost as xgb
 
+    from contestants.xgboost import make_params
+
     rows = np.random.default_rng(seed).permutation(len(y))[: int(fraction * len(y))]
     data = xgb.QuantileDMatrix(X[rows], y[rows], max_bin=256)
-    params = peers.xgboost_params(max_depth=DEPTH, learning_rate=args.rate, seed=seed)
+    params = make_params(max_depth=DEPTH, learning_rate=args.rate, seed=seed)
     booster = xgb.train(params, data, args.trees)
     return lambda rows: booster.predict(xgb.DMatrix(rows), output_margin=True)
 
@@ -78,7 +82,9 @@ def lightgbm_goss(
 ) -> Score:
     import lightgbm as lgb
 
-    params = peers.lightgbm_params(
+    from contestants.lightgbm import make_params
+
+    params = make_params(
         num_leaves=LEAVES,
         max_depth=DEPTH,
         learning_rate=args.rate,
@@ -95,7 +101,7 @@ CONTESTANTS = {"sparrow": sparrow, "xgboost": xgboost, "lightgbm-goss": lightgbm
 
 
 def read(shared: Path, rows: int | None) -> tuple[np.ndarray, np.ndarray]:
-    frame = peers.read_csv(shared / "covtype.csv.gz", rows).astype(np.float32)
+    frame = tables.read_csv(shared / "covtype.csv.gz", rows).astype(np.float32)
     y = frame.pop("y").to_numpy().astype(np.uint8)
     return np.ascontiguousarray(frame.to_numpy()), y
 
@@ -127,7 +133,7 @@ def run(args: argparse.Namespace, console: Console) -> list[peers.Run]:
                     "fraction": fraction,
                     "seed": seed,
                     "accuracy": round(float(np.mean((log_odds > 0) == y[test])), 6),
-                    **peers.judge(y[test], log_odds),
+                    **tables.judge(y[test], log_odds),
                     "seconds": round(seconds, 3),
                     "load_before": load,
                 }
@@ -171,7 +177,7 @@ def report(summary: list[dict[str, Any]], console: Console) -> None:
 
 
 def draw(path: Path, summary: list[dict[str, Any]], args: argparse.Namespace) -> None:
-    plot = peers.pyplot()
+    plot = curves.pyplot()
     if plot is None:
         return
     figure, axes = plot.subplots(figsize=(8, 5))
@@ -194,7 +200,7 @@ def draw(path: Path, summary: list[dict[str, Any]], args: argparse.Namespace) ->
     )
     axes.grid(alpha=0.3)
     axes.legend()
-    peers.save(figure, path)
+    curves.save(figure, path)
 
 
 def main() -> None:

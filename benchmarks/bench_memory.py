@@ -25,11 +25,9 @@ from rich.console import Console
 from rich.table import Table
 
 import measure
+from cgroups import memory_group
 from sparrowboost.datasets import make_large
 from sparrowboost.memory import parse_size
-
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
-from cgroups import memory_group  # the tests prove limits by the same means
 
 ROWS, FULL_ROWS = (1_000_000, 10_000_000), 50_000_000
 VALID_ROWS = 200_000

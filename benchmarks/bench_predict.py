@@ -28,6 +28,7 @@ from rich.table import Table
 
 import measure
 import peers
+import tables
 
 LEAVES = 31
 TREES = (100, 500)
@@ -43,16 +44,18 @@ def train_sparrow(table: Path, trees: int) -> Any:
 def train_lightgbm(table: Path, trees: int) -> Any:
     import lightgbm as lgb
 
+    from contestants.lightgbm import make_params
+
     rows = pq.read_table(table)
     data = lgb.Dataset(rows.drop_columns(["y"]), label=rows.column("y"))
-    return lgb.train(peers.lightgbm_params(num_leaves=LEAVES), data, trees)
+    return lgb.train(make_params(num_leaves=LEAVES), data, trees)
 
 
 def contestants(
     sparrow: Any, lightgbm: Any, table: Path, trees: int
 ) -> dict[tuple[str, str], Callable[[], np.ndarray]]:
     """{(what is predicted, who predicts): how}."""
-    columns = [f"f{j}" for j in range(peers.FEATURES)]
+    columns = [f"f{j}" for j in range(tables.FEATURES)]
     rows = pq.read_table(table, columns=columns)
     array = np.column_stack([rows.column(name).to_numpy() for name in columns])
     frame = rows.to_pandas()
@@ -108,7 +111,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=peers.RESULTS / "predict.json")
     args = parser.parse_args()
     console = peers.make_console()
-    table, train = peers.large(args.data, args.rows, stream=1), peers.large(args.data, args.train)
+    table, train = tables.large(args.data, args.rows, stream=1), tables.large(args.data, args.train)
     result: dict[str, dict[str, Any]] = {}
     with console.status("training"):
         sparrow = train_sparrow(train, max(args.trees))
@@ -117,7 +120,7 @@ def main() -> None:
         with console.status(f"{trees} trees"):
             runs = contestants(sparrow, lightgbm, table, trees)
             result[f"{trees} trees"] = compare(runs, args.rounds)
-    shown = Table(title=f"rows per second, {args.rows:,} x {peers.FEATURES}, {LEAVES} leaves")
+    shown = Table(title=f"rows per second, {args.rows:,} x {tables.FEATURES}, {LEAVES} leaves")
     for header in ("", "", "sparrow", "lightgbm", "sparrow's / lightgbm's"):
         shown.add_column(header, justify="right" if header else "left")
     for trees_of, rows in result.items():
@@ -125,7 +128,7 @@ def main() -> None:
             cells = (f"{row['sparrow']:,}", f"{row['lightgbm']:,}", f"{row['ratio']:.2f}")
             shown.add_row(trees_of, what, *cells)
     console.print(shown)
-    payload = {**peers.context(), "rows": args.rows, "features": peers.FEATURES, "leaves": LEAVES}
+    payload = {**peers.context(), "rows": args.rows, "features": tables.FEATURES, "leaves": LEAVES}
     trained = {"sparrow": len(sparrow.trees), "lightgbm": lightgbm.num_trees()}
     payload |= {"train_rows": args.train, "trained_trees": trained, "rows_per_second": result}
     measure.write_json(args.out, payload)

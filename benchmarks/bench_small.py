@@ -28,6 +28,7 @@ from rich.table import Table
 
 import measure
 import peers
+import tables
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 TRAIN_SHARE = 0.8
@@ -75,7 +76,7 @@ CONTESTANTS: dict[str, Fit] = {"sparrow": sparrow, "lightgbm": lightgbm}
 
 
 def read(shared: Path, name: str, rows: int | None) -> tuple[pd.DataFrame, np.ndarray]:
-    frame = peers.read_csv(shared / f"{name}.csv.gz", rows)
+    frame = tables.read_csv(shared / f"{name}.csv.gz", rows)
     y = frame.pop("y").to_numpy()
     return frame.astype(dict.fromkeys(CATEGORIES[name], "category")), y
 
@@ -99,7 +100,7 @@ def compare(shared: Path, name: str, args: argparse.Namespace) -> list[peers.Run
             start = perf_counter()
             score = CONTESTANTS[who](X_train, y[train], args.trees, seed)
             seconds = round(perf_counter() - start, 4)
-            result = peers.judge(y[test], score(X_test))
+            result = tables.judge(y[test], score(X_test))
             of = {"set": name, "seed": seed, "contestant": who, "load_before": load}
             runs.append({**of, "seconds": seconds, **result})
     return runs

@@ -4,7 +4,7 @@
     python benchmarks/bench_splice.py --rows 300000 --subset 5000 --trees 20 --rates 0.1   (smoke)
 
     sparrow             ingest and train from Parquet, under --memory-limit
-    lightgbm-all        all rows in memory; stops at --enough, or after --cap seconds
+    lightgbm-all        all rows in memory; stops after --cap seconds
     lightgbm-sub-300k   what a practitioner does: all positives, and so many random negatives that
     lightgbm-sub-1m     there are 300,000 (1,000,000) rows, negatives weighted by 1 / their share.
                         It chooses by the labels, then reads batch by batch and keeps its rows
@@ -21,7 +21,6 @@ random negatives, weighted likewise: the AUC does not feel that, the other measu
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import statistics
 import sys
@@ -29,12 +28,16 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
+import curves
 import peers
+import tables
+from contestants import Job, train_and_score
+from sparrowboost.memory import parse_size
+from tasks import expand_splice
 
 TRAIN, TEST = "chr19", "chr21"
 LEAVES = 4
@@ -48,36 +51,21 @@ SHARED = Path(__file__).parents[2] / "shared" / "data"
 
 
 def contestant(config: peers.Config) -> peers.Run:
-    table, test = Path(config["table"]), peers.Test(Path(config["test"]), config["test_weight"])
-    trees, rate = config["trees"], config["rate"]
-    if config["library"] == "sparrow":
-        return peers.run_sparrow(
-            table,
-            test,
-            memory_limit=config["memory_limit"],
-            n_estimators=trees,
-            learning_rate=rate,
-            max_leaves=LEAVES,
+    table, test = Path(config["table"]), tables.Test(Path(config["test"]), config["test_weight"])
+    with tempfile.TemporaryDirectory(dir=table.parent) as scratch:
+        job = Job(
+            table=table,
+            categorical=tables.feature_names(table),
+            leaves=LEAVES,
+            trees=config["trees"],
+            rate=config["rate"],
+            seconds=config["cap"],
+            memory=config["memory"],
+            size=config["subset"],
+            scratch=Path(scratch),
+            options={} if config["kind"] == "sparrow" else {"force_row_wise": True},
         )
-
-    def load() -> tuple[Any, np.ndarray | None]:
-        if not config["subset"]:
-            return peers.read_rows(table), None
-        y = peers.read_labels(table)
-        keep, weight = peers.thin(y, config["subset"], np.random.default_rng(0))
-        return peers.read_rows(table, keep), np.where(y[keep] == 1, 1.0, weight)
-
-    return peers.run_lightgbm(
-        load,
-        test,
-        trees=trees,
-        categorical=pq.read_schema(table).names[1:],
-        num_leaves=LEAVES,
-        learning_rate=rate,
-        force_row_wise=True,
-        cap=config["cap"],
-        **({} if config["subset"] else {"enough": config["enough"]}),
-    )
+        return train_and_score(config["kind"], job, test)
 
 
 def child(config: peers.Config) -> peers.Run:
@@ -88,66 +76,32 @@ def child(config: peers.Config) -> peers.Run:
 # -- the parent -----------------------------------------------------------------------------------
 
 
-def expand(folder: Path, shared: Path, name: str, rows: int | None) -> Path:
-    """The table of a chromosome, or its first rows."""
-    from sparrowboost.datasets import splice_batches, splice_schema, write_splice
-
-    packed = shared / f"{name}.npz"
-    if rows is None:
-        return peers.made(
-            folder / f"splice-{name}.parquet",
-            lambda path: write_splice(path, "all", chromosome=packed),
-        )
-
-    def write(path: Path) -> None:
-        with pq.ParquetWriter(path, splice_schema()) as writer:
-            some = splice_batches("all", chromosome=packed, rows=min(rows, 1 << 16))
-            for batch in itertools.islice(some, -(-rows // (1 << 16))):
-                writer.write_batch(batch)
-
-    return peers.made(folder / f"splice-{name}-{rows}.parquet", write)
-
-
-def thinned(table: Path, negatives: int) -> tuple[Path, float]:
-    """A table's positives and so many of its negatives, and how many rows each of these is."""
-    y = peers.read_labels(table)
-    keep, weight = peers.thin(y, int(y.sum()) + negatives, np.random.default_rng(1))
-
-    def write(path: Path) -> None:
-        first = 0
-        with pq.ParquetWriter(path, pq.read_schema(table)) as writer:
-            for batch in peers.batches(table):
-                writer.write_batch(batch.filter(keep[first : first + batch.num_rows]))
-                first += batch.num_rows
-
-    return peers.made(table.with_name(f"{table.stem}-thin-{negatives}.parquet"), write), weight
-
-
 def jobs(args: argparse.Namespace, table: Path) -> list[peers.Config]:
     """What each process is told, rates in turn."""
-    test, test_weight = thinned(expand(args.data, args.shared, TEST, args.rows), args.test)
+    test, test_weight = tables.thinned(
+        expand_splice(args.data, args.shared, TEST, args.rows), args.test
+    )
     common = {
         "table": str(table),
-        "tiny": str(thinned(table, TINY_ROWS)[0]),
+        "tiny": str(tables.thinned(table, TINY_ROWS)[0]),
         "test": str(test),
         "test_weight": test_weight,
         "trees": args.trees,
         "cap": args.cap,
-        "enough": args.enough,
-        "memory_limit": args.memory_limit,
+        "memory": parse_size(args.memory_limit),
     }
-    sparrow = {**common, "contestant": "sparrow", "library": "sparrow"}
+    sparrow = {**common, "contestant": "sparrow", "kind": "sparrow", "subset": None}
     lightgbm = {
-        "lightgbm-all": 0,
-        **{f"lightgbm-sub-{peers.short(rows)}": rows for rows in args.subset},
+        "lightgbm-all": ("lightgbm", None),
+        **{f"lightgbm-sub-{peers.short(n)}": ("lightgbm-rare", n) for n in args.subset},
     }
     out = []
     for rate in sorted({*args.rates, *args.sparrow_rates}):
         if rate in args.sparrow_rates:
             out.append({**sparrow, "rate": rate})
         if rate in args.rates:
-            for name, rows in lightgbm.items():
-                job = {"contestant": name, "library": "lightgbm", "subset": rows, "rate": rate}
+            for name, (kind, rows) in lightgbm.items():
+                job = {"contestant": name, "kind": kind, "subset": rows, "rate": rate}
                 out.append({**common, **job})
     return [job for job in out if not args.only or job["contestant"] in args.only]
 
@@ -157,9 +111,9 @@ def summarize(runs: list[peers.Run]) -> dict[str, dict[str, Any]]:
     summary: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys(run["contestant"] for run in runs):
         mine = [run for run in runs if run["contestant"] == name]
-        best = max(mine, key=lambda run: peers.best_stage(run["curve"], "auc")["auc"])
+        best = max(mine, key=lambda run: curves.best_stage(run["curve"], "auc")["auc"])
         summary[name] = {
-            "best": {"rate": best["rate"], **peers.best_stage(best["curve"], "auc")},
+            "best": {"rate": best["rate"], **curves.best_stage(best["curve"], "auc")},
             "load_seconds": round(statistics.median(run["load_seconds"] for run in mine), 3),
             "peak_rss_mb": max(run["peak_rss_mb"] for run in mine),
             "to_auc": {str(target): reach(mine, target) for target in TARGETS},
@@ -167,7 +121,7 @@ def summarize(runs: list[peers.Run]) -> dict[str, dict[str, Any]]:
         }
     for result in summary.values():
         for target, at in result["to_auc"].items():
-            peers.add_ratio(at, summary.get("sparrow", {}).get("to_auc", {}).get(target))
+            curves.add_ratio(at, summary.get("sparrow", {}).get("to_auc", {}).get(target))
     return summary
 
 
@@ -179,7 +133,7 @@ def reach(runs: list[peers.Run], target: float) -> dict[str, Any]:
     quickest, reached = [], True
     for number in {run["round"] for run in runs}:
         these = [run for run in runs if run["round"] == number]
-        times = [peers.seconds_to(run["curve"], "auc", target) for run in these]
+        times = [curves.seconds_to(run["curve"], "auc", target) for run in these]
         there = [seconds for seconds in times if seconds is not None]
         reached = reached and bool(there)
         quickest.append(min(there or [run["seconds"] for run in these]))
@@ -197,7 +151,7 @@ def report(summary: dict[str, dict[str, Any]], console: Console) -> None:
             name,
             f"{result['load_seconds']:.1f}",
             f"{result['peak_rss_mb']:.0f}",
-            *(peers.reached_cell(at) for at in result["to_auc"].values()),
+            *(curves.reached_cell(at) for at in result["to_auc"].values()),
             f"{best['auc']:.4f}",
             f"{best['rate']}",
             f"{best['trees']}",
@@ -220,8 +174,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--sparrow-rates", type=float, nargs="+", default=[0.1])
     parser.add_argument("--subset", type=int, nargs="*", default=[300_000, 1_000_000])
     parser.add_argument("--test", type=int, default=500_000, help="negatives in the test rows")
-    parser.add_argument("--cap", type=float, default=600.0, help="seconds, of LightGBM")
-    parser.add_argument("--enough", type=float, default=0.940, help="AUC, of lightgbm-all")
+    parser.add_argument("--cap", type=float, default=600.0, help="seconds, of everyone")
     parser.add_argument("--memory-limit", default="1GB", help="sparrow's")
     parser.add_argument("--only", nargs="+", help="contestants")
     parser.add_argument("--shared", type=Path, default=SHARED, help="where the chrN.npz are")
@@ -237,7 +190,7 @@ def main() -> None:
         sys.stdout.write(json.dumps(child(args.child)) + "\n")
         return
     console = peers.make_console()
-    table = expand(args.data, args.shared, TRAIN, args.rows)
+    table = expand_splice(args.data, args.shared, TRAIN, args.rows)
     keys = ("contestant", "rate")
     runs = peers.run_all(__file__, jobs(args, table), args.rounds, console, keys)
     summary = summarize(runs)
@@ -253,11 +206,11 @@ def main() -> None:
     }
     peers.measure.write_json(args.out, payload)
     lines = {
-        name: peers.envelope([run["curve"] for run in runs if run["contestant"] == name], "auc")
+        name: curves.envelope([run["curve"] for run in runs if run["contestant"] == name], "auc")
         for name in summary
     }
     title = f"splice sites, {TRAIN} -> {TEST}, trees of {LEAVES} leaves"
-    peers.draw(args.out.with_suffix(".png"), {title: lines}, "test AUC")
+    curves.draw(args.out.with_suffix(".png"), {title: lines}, "test AUC")
 
 
 if __name__ == "__main__":

@@ -10,8 +10,7 @@
     xgboost-4                hist on a QuantileDMatrix, all rows in memory
 
 The number is that of the leaves. Everyone has a learning rate of 0.1, every core, and reads the
-same file. XGBoost grows leaf by leaf, as the others do: complete trees of depth 2 took 0.9 times as
-long, but had a loss of 0.2380 and not 0.2363 after 100 of them (500,000 rows).
+same file. XGBoost grows leaf by leaf, as the others do.
 
 A target is what a peer has reached: at 4 leaves its loss after --trees trees, at 31 leaves the
 lowest loss of LightGBM in --trees-31 trees (found after the fact on its curve of test losses, so
@@ -23,19 +22,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
+import curves
 import peers
+import tables
+from contestants import Job, train_and_score
+from sparrowboost.memory import parse_size
 
 ROWS, TEST_ROWS, TINY_ROWS = 10_000_000, 1_000_000, 20_000
 RATE = 0.1
@@ -45,38 +46,21 @@ RATE = 0.1
 
 
 def contestant(config: peers.Config) -> peers.Run:
-    table, test = Path(config["table"]), peers.Test(Path(config["test"]))
-    leaves, trees = config["leaves"], config["trees"]
-
-    def load() -> pa.Table:
-        if not config["subset"]:
-            return peers.read_rows(table)
-        n = pq.read_metadata(table).num_rows
-        keep = np.random.default_rng(0).random(n) < config["subset"] / n
-        return peers.read_rows(table, keep)
-
-    if config["library"] == "sparrow":
-        return peers.run_sparrow(
-            table,
-            test,
-            memory_limit=config["memory_limit"],
-            n_estimators=trees,
-            learning_rate=RATE,
-            max_leaves=leaves,
+    table, test = Path(config["table"]), tables.Test(Path(config["test"]))
+    with tempfile.TemporaryDirectory(dir=table.parent) as scratch:
+        job = Job(
+            table=table,
+            categorical=[],
+            leaves=config["leaves"],
+            trees=config["trees"],
+            rate=RATE,
+            seconds=math.inf,
+            memory=config["memory"],
+            size=config["subset"],
+            scratch=Path(scratch),
+            options={},
         )
-    if config["library"] == "lightgbm":
-        return peers.run_lightgbm(
-            lambda: (load(), None), test, trees=trees, num_leaves=leaves, learning_rate=RATE
-        )
-    return peers.run_xgboost(
-        load,
-        test,
-        trees=trees,
-        grow_policy="lossguide",
-        max_leaves=leaves,
-        max_depth=0,
-        learning_rate=RATE,
-    )
+        return train_and_score(config["kind"], job, test)
 
 
 def child(config: peers.Config) -> peers.Run:
@@ -89,10 +73,10 @@ def child(config: peers.Config) -> peers.Run:
 
 def jobs(args: argparse.Namespace) -> list[peers.Config]:
     common = {
-        "table": str(peers.large(args.data, args.rows)),
-        "tiny": str(peers.large(args.data, TINY_ROWS)),
-        "test": str(peers.large(args.data, args.test, stream=1)),
-        "memory_limit": args.memory_limit,
+        "table": str(tables.large(args.data, args.rows)),
+        "tiny": str(tables.large(args.data, TINY_ROWS)),
+        "test": str(tables.large(args.data, args.test, stream=1)),
+        "memory": parse_size(args.memory_limit),
     }
     subsets = [("lightgbm", 4, rows, args.trees) for rows in args.subset]
     out = []
@@ -105,7 +89,8 @@ def jobs(args: argparse.Namespace) -> list[peers.Config]:
         ("lightgbm", 31, 0, args.trees_31),
     ):
         name = f"{library}-{leaves}" + (f"-{peers.short(subset)}" if subset else "")
-        job = {"library": library, "leaves": leaves, "subset": subset, "trees": trees}
+        kind = "lightgbm-sub" if subset else library
+        job = {"kind": kind, "leaves": leaves, "subset": subset, "trees": trees}
         out.append({**common, "contestant": name, **job})
     return [job for job in out if not args.only or job["contestant"] in args.only]
 
@@ -113,13 +98,13 @@ def jobs(args: argparse.Namespace) -> list[peers.Config]:
 def goal(name: str, runs: list[peers.Run]) -> float:
     """The loss that a peer has reached: its best at 31 leaves, its last at 4."""
     curve = next(run["curve"] for run in runs if run["contestant"] == name)  # alike in all rounds
-    stage = peers.best_stage(curve, "log_loss") if name.endswith("-31") else curve[-1]
+    stage = curves.best_stage(curve, "log_loss") if name.endswith("-31") else curve[-1]
     return stage["log_loss"]
 
 
 def reach(runs: list[peers.Run], target: float) -> dict[str, Any]:
     """Seconds to a loss, the median over rounds; where it is not met, those of trying."""
-    times = [peers.seconds_to(run["curve"], "log_loss", target) for run in runs]
+    times = [curves.seconds_to(run["curve"], "log_loss", target) for run in runs]
     reached = all(seconds is not None for seconds in times)
     seconds = [run["seconds"] if at is None else at for run, at in zip(runs, times, strict=True)]
     return {"seconds": round(statistics.median(seconds), 3), "reached": reached}
@@ -131,7 +116,7 @@ def summarize(runs: list[peers.Run]) -> dict[str, dict[str, Any]]:
     summary: dict[str, dict[str, Any]] = {}
     for name in names:
         mine = [run for run in runs if run["contestant"] == name]
-        best = peers.best_stage(mine[0]["curve"], "log_loss")
+        best = curves.best_stage(mine[0]["curve"], "log_loss")
         summary[name] = {
             "best": best,
             "goal": goals.get(name),
@@ -143,7 +128,7 @@ def summarize(runs: list[peers.Run]) -> dict[str, dict[str, Any]]:
     for result in summary.values():
         for peer, at in result["to_goal_of"].items():
             sparrow = "sparrow-31" if peer.endswith("-31") else "sparrow-4"
-            peers.add_ratio(at, summary.get(sparrow, {}).get("to_goal_of", {}).get(peer))
+            curves.add_ratio(at, summary.get(sparrow, {}).get("to_goal_of", {}).get(peer))
     return summary
 
 
@@ -162,7 +147,7 @@ def report(summary: dict[str, dict[str, Any]], console: Console) -> None:
             name,
             f"{result['load_seconds']:.1f}",
             f"{result['peak_rss_mb']:.0f}",
-            *(peers.reached_cell(result["to_goal_of"][peer]) for peer in goals),
+            *(curves.reached_cell(result["to_goal_of"][peer]) for peer in goals),
             f"{best['log_loss']:.5f}",
             f"{best['trees']}",
             f"{best['seconds']:.1f}",
@@ -206,19 +191,19 @@ def main() -> None:
         **peers.context(),
         "rows": args.rows,
         "test_rows": args.test,
-        "features": peers.FEATURES,
+        "features": tables.FEATURES,
         "learning_rate": RATE,
         "memory_limit": args.memory_limit,
         "summary": summary,
         "runs": runs,
     }
     peers.measure.write_json(args.out, payload)
-    panels: dict[str, dict[str, peers.Line]] = {}
+    panels: dict[str, dict[str, curves.Line]] = {}
     for name in summary:
-        title = f"{args.rows:,} x {peers.FEATURES}, {name.split('-')[1]} leaves, rate {RATE}"
-        curves = [run["curve"] for run in runs if run["contestant"] == name]
-        panels.setdefault(title, {})[name] = peers.envelope(curves, "log_loss")
-    peers.draw(args.out.with_suffix(".png"), panels, "test log loss")
+        title = f"{args.rows:,} x {tables.FEATURES}, {name.split('-')[1]} leaves, rate {RATE}"
+        of = [run["curve"] for run in runs if run["contestant"] == name]
+        panels.setdefault(title, {})[name] = curves.envelope(of, "log_loss")
+    curves.draw(args.out.with_suffix(".png"), panels, "test log loss")
 
 
 if __name__ == "__main__":

@@ -48,12 +48,32 @@ def _cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
+def memory_bytes() -> int:
+    """Of the machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def commit() -> str | None:
+    """Of the source that is measured, with a + if it was changed since."""
+    try:
+        name = _git("rev-parse", "--short", "HEAD")
+        changed = _git("diff", "--quiet", "HEAD", "--", "../src")
+    except OSError:  # git is not installed
+        return None
+    return None if name.returncode else name.stdout.strip() + "+" * (changed.returncode != 0)
+
+
+def _git(*words: str) -> subprocess.CompletedProcess[str]:
+    argv = ["git", "-C", str(Path(__file__).parent), *words]
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+
 def machine(packages: Sequence[str]) -> dict[str, Any]:
     """Where the numbers come from: hardware, system, versions of the named distributions."""
     return {
         "cpu": _cpu_model(),
         "cores": cores(),
-        "memory_mb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / MB),
+        "memory_mb": round(memory_bytes() / MB),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in packages},
@@ -95,8 +115,13 @@ def interleave(contestants: Sequence[str], rounds: int) -> Iterator[tuple[int, s
 
 
 def write_json(path: Path, payload: dict[str, Any]) -> None:
-    """Write a result file, in one step so that a crash leaves the old one."""
+    """Write a result file."""
+    write_text(path, json.dumps(payload, indent=1) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file in one step, so that a crash leaves the old one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(payload, indent=1) + "\n")
+    part.write_text(text)
     part.replace(path)

@@ -113,6 +113,33 @@ def test_share_of_nulls_is_as_asked_and_changes_nothing_else(tmp_path):
         assert holes[name].filter(kept).equals(whole[name].filter(kept))
 
 
+def test_wrong_labels_are_as_many_as_asked_and_change_nothing_else(tmp_path):
+    n, rate, share = 300_000, 0.1, 0.2
+    how = {"features": 5, "positive_rate": rate}
+    right = pq.read_table(make_large(tmp_path / "right.parquet", n, **how))
+    wrong = pq.read_table(make_large(tmp_path / "wrong.parquet", n, mislabeled=share, **how))
+    assert wrong.schema.equals(right.schema)
+    assert wrong.drop_columns(["y"]).equals(right.drop_columns(["y"]))
+    y, z = right["y"].to_numpy(), wrong["y"].to_numpy()
+    # five standard errors of a share of the positive, and of the negative rows; the share of the
+    # latter keeps the rate
+    turned = share * rate / (1 - rate)
+    for label, p in ((1, share), (0, turned)):
+        rows = y == label
+        error = 5 * (p * (1 - p) / rows.sum()) ** 0.5
+        assert (z[rows] != label).mean() == pytest.approx(p, abs=error)
+    assert z.mean() == pytest.approx(y.mean(), rel=0.02)
+
+
+def test_longer_table_starts_with_the_shorter_one_also_with_wrong_labels(tmp_path):
+    how = {"features": 5, "positive_rate": 0.3, "mislabeled": 0.2}
+    long = pq.read_table(make_large(tmp_path / "long.parquet", 40_000, **how))
+    short = pq.read_table(make_large(tmp_path / "short.parquet", 20_000, **how))
+    assert long.slice(0, 20_000).equals(short)
+    other = pq.read_table(make_large(tmp_path / "other.parquet", 20_000, stream=1, **how))
+    assert not other["y"].equals(short["y"])
+
+
 def test_marginals_are_normal_lognormal_uniform_and_small_integers(tmp_path):
     X, _ = arrays_of(make_large(tmp_path / "t.parquet", 100_000, features=5))
     assert np.isfinite(X).all()
@@ -196,6 +223,8 @@ def test_folder_that_does_not_exist_is_named(tmp_path):
         ("missing", -0.1),
         ("missing", 1.0),
         ("random_state", -1),
+        ("mislabeled", -0.1),
+        ("mislabeled", 1.0),
         ("stream", -1),
         ("row_group_rows", 0),
     ],
@@ -205,6 +234,11 @@ def test_argument_out_of_range_is_named(tmp_path, name, value):
     with pytest.raises(DataError, match=f"^{name}="):
         make_large(tmp_path / "t.parquet", **arguments)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_more_wrong_labels_than_there_are_negative_rows_are_refused(tmp_path):
+    with pytest.raises(DataError, match=r"^mislabeled=0\.5: there are not so many negative rows"):
+        make_large(tmp_path / "t.parquet", 10, positive_rate=0.9, mislabeled=0.5)
 
 
 def test_label_can_be_learned_but_not_by_a_few_trees(tmp_path):

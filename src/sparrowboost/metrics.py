@@ -36,7 +36,7 @@ def auc(label: Labels, score: Scores, weight: Weights = None) -> float:
     >>> auc(np.array([0, 1, 0, 1]), np.array([0.1, 0.4, 0.4, 0.9]))
     0.875
     """
-    return area(*_cumulated(label, score, weight))
+    return area(*cumulated(label, score, weight))
 
 
 def area(positives: Floats, negatives: Floats) -> float:
@@ -60,7 +60,7 @@ def average_precision(label: Labels, score: Scores, weight: Weights = None) -> f
     >>> average_precision(np.array([0, 1, 0, 1]), np.array([0.1, 0.4, 0.35, 0.9]))
     1.0
     """
-    return mean_precision(*_cumulated(label, score, weight))
+    return mean_precision(*cumulated(label, score, weight))
 
 
 def mean_precision(positives: Floats, negatives: Floats) -> float:
@@ -73,7 +73,7 @@ def mean_precision(positives: Floats, negatives: Floats) -> float:
     return float((precision * np.diff(positives, prepend=0)).sum() / positives[-1])
 
 
-def _cumulated(label: Labels, score: Scores, weight: Weights) -> tuple[Floats, Floats]:
+def cumulated(label: Labels, score: Scores, weight: Weights) -> tuple[Floats, Floats]:
     """Weight of positives and negatives that score at least each distinct score, highest first."""
     order = np.argsort(score)[::-1]
     ranked = score[order]

@@ -34,7 +34,7 @@ CLIP = 2.0  # of a factor of a product, in standard deviations: no single row ha
 # spread of the true logit, SD_RARE + SD_EVEN * sqrt(rarer label's share): at a fixed spread the
 # best AUC would rise from 0.92 to 0.98 as positives get rare; this keeps it near 0.935
 SD_RARE, SD_EVEN = 2.05, 2.4
-CONCEPT, PILOT, ROWS = range(3)  # first word of a spawn key: what a generator is for
+CONCEPT, PILOT, ROWS, TURNS = range(4)  # first word of a spawn key: what a generator is for
 
 
 def make_large(
@@ -44,6 +44,7 @@ def make_large(
     features: int = 20,
     positive_rate: float = 0.1,
     missing: float = 0.0,
+    mislabeled: float = 0.0,
     random_state: int = 0,
     stream: int = 0,
     row_group_rows: int = ROW_GROUP_ROWS,
@@ -57,7 +58,8 @@ def make_large(
 
     Row i is the same in every table of one `random_state`, `stream` and `features` and one
     `positive_rate`: a longer table starts with the rows of a shorter one. `missing` blanks cells
-    and changes nothing else. The numbers may differ between NumPy versions.
+    and changes nothing else, `mislabeled` turns labels and changes nothing else. The numbers may
+    differ between NumPy versions.
 
     Parameters
     ----------
@@ -71,6 +73,10 @@ def make_large(
         Expected share of ``y = 1``, between 0 and 1.
     missing : float
         Share of null cells among the features, at least 0 and less than 1.
+    mislabeled : float
+        Share of the positive rows that are written as negative, at least 0 and less than 1. About
+        as many negative ones are written as positive, so that `positive_rate` holds: with rare
+        positives, wrong labels are a part of them that no model can explain.
     random_state : int
         Fixes the concept: how features correlate and how they make the label.
     stream : int
@@ -113,6 +119,14 @@ def make_large(
         0 <= missing < 1,
         f"missing={missing!r}: pass a share of at least 0 and less than 1.",
     )
+    check(
+        0 <= mislabeled < 1,
+        f"mislabeled={mislabeled!r}: pass a share of at least 0 and less than 1.",
+    )
+    check(
+        mislabeled * positive_rate <= 1 - positive_rate,
+        f"mislabeled={mislabeled!r}: there are not so many negative rows; pass less.",
+    )
     check(random_state >= 0, f"random_state={random_state!r}: pass 0 or more.")
     check(stream >= 0, f"stream={stream!r}: pass 0 or more.")
     check(row_group_rows >= 1, f"row_group_rows={row_group_rows!r}: pass 1 or more.")
@@ -121,6 +135,10 @@ def make_large(
     schema = pa.schema(fields)
     concept = _make_concept(features, positive_rate, random_state)
     batches = _made_batches(schema, concept, rows, missing, (random_state, stream))
+    if mislabeled:
+        # of the negative rows, as many as of the positive ones
+        shares = mislabeled * positive_rate / (1 - positive_rate), mislabeled
+        batches = _turn_labels(batches, shares, (random_state, stream))
     # pyarrow's defaults (snappy, dictionaries, statistics): the table stands for the files that
     # users have. Without them 1 M rows of random floats take 0.65 and not 1.9 s, 80 and not 98 MB
     return write_parquet(path, schema, batches, row_group_rows=row_group_rows, options={})
@@ -280,3 +298,18 @@ def _made_batches(
             blank = rng.random(CHUNK_ROWS, dtype=np.float32) < missing if missing else None
             arrays.append(pa.array(x, mask=blank))
         yield pa.RecordBatch.from_arrays(arrays, schema=schema).slice(0, rows - done)
+
+
+def _turn_labels(
+    batches: Iterator[pa.RecordBatch], shares: tuple[float, float], seed: tuple[int, int]
+) -> Iterator[pa.RecordBatch]:
+    """Write some labels the wrong way round: these shares of the negative and of the positive ones.
+
+    From generators of their own, so that the rows are those of a table without wrong labels.
+    """
+    random_state, stream = seed
+    for chunk, batch in enumerate(batches):
+        y = batch.column(0).to_numpy()
+        draws = _generator(random_state, TURNS, stream, chunk).random(CHUNK_ROWS, dtype=np.float32)
+        wrong = draws[: len(y)] < np.where(y == 1, shares[1], shares[0])
+        yield batch.set_column(0, batch.schema.field(0), pa.array(y ^ wrong))

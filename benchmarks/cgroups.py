@@ -1,7 +1,8 @@
 """A memory cgroup of its own for a child process: what goes over the limit is killed by the kernel.
 
 Only a group proves a limit. A peak RSS that was read afterwards says nothing of a process that
-would have been killed, and an address-space limit counts what is never touched.
+would have been killed, and an address-space limit counts what is never touched. Tests of the memory
+limit and benchmarks use the same groups.
 """
 
 from __future__ import annotations

@@ -1,0 +1,303 @@
+"""The bench: what pages say is what was measured, and how a measurement is read."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+import bench_report
+import curves
+import pictures
+import standings
+from bench_report import PAGES
+from standings import Reached, Row, Target
+
+
+def stage(seconds, loss, trees=1, auc=0.5):
+    of = {"seconds": seconds, "trees": trees, "auc": auc, "average_precision": 0.1}
+    return {**of, "log_loss": loss, "exponential_loss": 2 * loss}
+
+
+def run(contestant, losses, status="ok", rate=0.1, **more):
+    """One stage a second, after a second of loading; the AUC is 1 - loss."""
+    curve = [stage(n + 1.0, loss, n, 1 - loss) for n, loss in enumerate(losses, 1)]
+    return {
+        "contestant": contestant,
+        "rate": rate,
+        "commit": "abc1234",
+        "status": status,
+        "seconds": curve[-1]["seconds"],
+        "load_seconds": 1.0,
+        "peak_rss_mb": 1234.5,
+        "peak_group_mb": 999.0,
+        "trees": len(losses),
+        "curve": curve,
+        **more,
+    }
+
+
+def failed(contestant, status, **more):
+    return {"contestant": contestant, "rate": 0.1, "commit": "abc1234", "status": status, **more}
+
+
+def payload(runs, memory="1GB", target_auc=None, **more):
+    return {
+        "task": "table10m",
+        "title": "a made table",
+        "memory": memory,
+        "rows": 1000,
+        "test_rows": 500,
+        "features": 20,
+        "leaves": 4,
+        "most_trees": 3,
+        "target_auc": target_auc,
+        "cap_enforced": True,
+        "file_mb": 1234.5,
+        "read_seconds": 0.5,
+        "machine": {
+            "cpu": "a processor",
+            "cores": 2,
+            "memory_mb": 24000,
+            "system": "Linux",
+            "python": "3.11",
+            "versions": {"lightgbm": "4.5", "xgboost": None},
+        },
+        "runs": runs,
+        **more,
+    }
+
+
+WORK = {"samples": 3, "rows_read_per_kept": 1.25, "rows_scanned_per_rule": 4567}
+CAPPED = payload(
+    [
+        run("sparrow", [0.5, 0.3, 0.2], work=WORK),
+        failed("lightgbm", "oom"),
+        failed("xgboost", "error", error="XGBoostError: no"),
+        run("xgboost-ext", [0.6, 0.55], status="stopped"),
+        run("lightgbm-sub-1m", [0.5, 0.4, 0.35]),
+        failed("histgb", "stopped", seconds=240.0),
+    ]
+)
+FREE = payload([run("sparrow", [0.5, 0.2]), run("lightgbm", [0.4, 0.3])], memory="none")
+TARGET = Target("log_loss", 0.3003, "the lowest of lightgbm and 0.1 %")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for each in (FREE, CAPPED):
+        standings.write_payload(tmp_path / f"table10m-{each['memory']}.json", each)
+    return tmp_path
+
+
+def test_results_are_read_as_they_were_written(folder):
+    path = folder / "table10m-1GB.json"
+    assert standings.read_payload(path) == CAPPED
+    assert len(json.loads(path.read_text())["runs"]) == len(CAPPED["runs"])
+    empty = payload([])
+    standings.write_payload(path, empty)
+    assert standings.read_payload(path) == empty
+
+
+# -- pages -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_numbers_of_a_page_are_those_of_the_results(page):
+    text = page.read_text()
+    assert bench_report.BLOCK.search(text)
+    now = bench_report.filled(text, bench_report.blocks(standings.read_results()))
+    assert text == now, "run: python benchmarks/bench_report.py"
+
+
+def test_every_task_has_its_place_in_the_docs():
+    marks = {match["name"] for match in bench_report.BLOCK.finditer(PAGES[1].read_text())}
+    assert marks == {*standings.TASKS, "summary", "machine"}
+
+
+def test_pictures_of_what_was_measured_are_there():
+    for name, payloads in standings.read_results().items():
+        assert not payloads or (standings.RESULTS / f"{name}.png").is_file(), name
+
+
+def test_a_number_changed_by_hand_is_found(folder):
+    texts = bench_report.blocks(standings.read_results(folder))
+    marks = "".join(
+        f"# {name}\n<!-- begin:bench {name} -->\nold\n<!-- end:bench {name} -->\n"
+        for name in ("table10m", "summary", "machine")
+    )
+    page = bench_report.filled(marks, texts)
+    assert "old" not in page and bench_report.filled(page, texts) == page
+    numbers = list(re.finditer(r"\d+\.\d+", page))
+    assert len(numbers) > 50
+    for number in numbers:
+        digit = "1" if number[0][-1] != "1" else "2"
+        changed = page[: number.end() - 1] + digit + page[number.end() :]
+        assert bench_report.filled(changed, texts) != changed
+
+
+def test_text_outside_the_marks_stays():
+    text = "a 1.5\n<!-- begin:bench x -->\n<!-- end:bench x -->\nb 2.5\n"
+    filled = bench_report.filled(text, {"x": "c"})
+    assert filled == "a 1.5\n<!-- begin:bench x -->\n\nc\n\n<!-- end:bench x -->\nb 2.5\n"
+
+
+def test_what_was_not_measured_says_so(tmp_path):
+    texts = bench_report.blocks(standings.read_results(tmp_path))
+    assert set(texts.values()) == {bench_report.NOT_MEASURED}
+
+
+# -- targets and rows ------------------------------------------------------------------------------
+
+
+def test_target_is_the_lowest_loss_of_the_first_reference_under_any_cap():
+    target = standings.find_target([CAPPED, FREE])
+    assert target.value == pytest.approx(0.3 * 1.001) and "lightgbm " in target.source
+    # without it, of the next in the list that has a curve
+    alone = standings.find_target([CAPPED])
+    assert alone.value == pytest.approx(0.35 * 1.001) and "lightgbm-sub-1m" in alone.source
+    assert standings.find_target([payload([failed("lightgbm", "oom")])]) is None
+
+
+def test_target_of_a_task_that_names_an_auc_is_that():
+    assert standings.find_target([payload([], target_auc=0.95)]) == Target("auc", 0.95, "")
+
+
+def test_seconds_to_a_target_are_on_the_line_between_two_stages():
+    line = [stage(1, 0.5, auc=0.6), stage(2, 0.4, auc=0.8), stage(3, 0.3, auc=0.7)]
+    assert curves.seconds_to(line, "log_loss", 0.35) == pytest.approx(2.5)
+    assert curves.seconds_to(line, "auc", 0.7) == pytest.approx(1.5)
+    assert curves.seconds_to(line, "log_loss", 0.9) == 1
+    assert curves.seconds_to(line, "log_loss", 0.2) is None
+
+
+def test_a_run_has_converged_within_a_thousandth_of_its_lowest_loss():
+    line = [stage(1, 0.5), stage(2, 0.2002), stage(3, 0.2), stage(4, 0.3)]
+    assert curves.converged(line) == pytest.approx(2)
+    assert curves.converged([stage(7, 0.5)]) == 7
+
+
+def test_quickest_rate_counts_at_the_target_and_lowest_loss_elsewhere():
+    fast, good = run("sparrow", [0.3, 0.29]), run("sparrow", [0.5, 0.4, 0.2], rate=0.3)
+    (row,) = standings.rows_of(payload([fast, good]), Target("log_loss", 0.3, ""))
+    assert row.to_target == Reached(2.0)
+    assert row.best["rate"] == 0.3 and row.stage["log_loss"] == 0.2
+
+
+def test_rows_come_in_the_order_of_contestants():
+    names = [row.contestant for row in standings.rows_of(CAPPED, TARGET)]
+    assert names == ["sparrow", "xgboost", "xgboost-ext", "lightgbm", "lightgbm-sub-1m", "histgb"]
+
+
+def test_why_there_is_no_curve():
+    rows = {row.contestant: row for row in standings.rows_of(CAPPED, TARGET)}
+    assert rows["lightgbm"].failed == "OOM"
+    assert rows["xgboost"].failed == "XGBoostError: no"
+    assert rows["histgb"].failed == "> 240"
+    assert rows["sparrow"].failed == "" and rows["lightgbm"].stage is None
+
+
+def test_where_no_rate_gets_there_the_least_is_claimed():
+    target = Target("log_loss", 0.1, "")
+    ended, stopped = run("xgboost", [0.5, 0.4]), run("xgboost", [0.5, 0.4, 0.3], status="stopped")
+    both = standings.to_target([ended, stopped], target)
+    assert both == Reached(4.0, reached=False, stopped=True)
+    assert standings.to_target([ended], target) == Reached(3.0, reached=False)
+
+
+# -- cells -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reached", "text"),
+    [
+        (None, ""),
+        (Reached(12.34), "12.3 (6.2x)"),
+        (Reached(1234.5), "1,234 (617.2x)"),
+        (Reached(300.0, reached=False, stopped=True), "> 300 (> 150.0x)"),
+        (Reached(45.0, reached=False), "not in 45.0"),
+    ],
+)
+def test_cell_of_seconds(reached, text):
+    assert bench_report.reached_text(reached, Reached(2.0)) == text
+
+
+def test_losses_have_five_digits_that_count():
+    assert standings.loss_cell(0.2021349) == "0.20213"
+    assert standings.loss_cell(0.0044932) == "0.0044932"
+
+
+def test_no_ratio_to_what_was_not_reached():
+    assert bench_report.reached_text(Reached(5.0), Reached(2.0, reached=False)) == "5.0"
+    assert bench_report.reached_text(Reached(5.0), None) == "5.0"
+
+
+def test_details_show_failures_bounds_and_measures():
+    lines = bench_report.details(CAPPED, TARGET).splitlines()
+    cells = {line.split(" | ")[0].strip("| "): line for line in lines}
+    assert "| OOM |" in cells["lightgbm"]
+    assert "| > 240 |" in cells["histgb"]
+    assert "| > 3.0 (> 1.0x) | > 3.0 | 0.55000 | 1.1000 | 0.4500 |" in cells["xgboost-ext"]
+    assert "| not in 4.0 | 4.0 | 0.35000 |" in cells["lightgbm-sub-1m"]
+    assert (
+        "| 3.0 | 4.0 | 0.20000 | 0.40000 | 0.8000 | 0.1000 | 1,234 | 999 | 3 | 0.1 |"
+        in (cells["**sparrow**"])
+    )
+
+
+def test_tables_by_memory_have_a_column_for_each_cap(folder):
+    results = standings.read_results(folder)["table10m"]
+    assert [each["memory"] for each in results] == ["1GB", "none"]
+    text = bench_report.by_memory(results, TARGET, converged=False)
+    assert text.splitlines()[0] == "|  | 1GB | no cap |"
+    assert "| **sparrow** | 3.0 | 2.7 |" in text
+    assert "| lightgbm | OOM | 3.0 |" in text
+    assert "| xgboost-ext | > 3.0 |  |" in text
+
+
+def test_sparrow_is_compared_with_a_bare_read():
+    text = "A bare read of the file (1,234 MB) by pyarrow takes 0.50 s"
+    ratio = "Sparrow's time to the target is 6.0 times that."
+    assert bench_report.read_text(CAPPED, TARGET) == f"{text}; {ratio}"
+    assert bench_report.read_text(payload([failed("sparrow", "oom")]), TARGET) == f"{text}."
+
+
+def test_a_cap_that_was_not_enforced_is_told():
+    assert standings.memory_text({**CAPPED, "cap_enforced": False}) == "1GB (not enforced)"
+    assert standings.memory_text({**FREE, "cap_enforced": False}) == "no cap"
+
+
+def test_summary_takes_the_quickest_of_a_group(folder):
+    text = bench_report.summary_block(standings.read_results(folder))
+    capped, free = text.splitlines()[2:]
+    assert capped == (
+        "| table10m | 1GB | 3.0 | OOM | XGBoostError: no | > 3.0 (> 1.0x) | > 240 | not in 4.0 "
+        "| 0.20000 | 0.35000, lightgbm-sub-1m |"
+    )
+    assert (
+        free == "| table10m | no cap | 2.7 | 3.0 (1.1x) |  |  |  |  | 0.20000 | 0.30000, lightgbm |"
+    )
+
+
+def test_who_was_stopped_is_shown_before_who_grew_all_trees_in_vain():
+    rows = [
+        Row(contestant="lightgbm-sub-1m", to_target=Reached(3.0, reached=False)),
+        Row(contestant="lightgbm-rare-1m", to_target=Reached(9.0, reached=False, stopped=True)),
+    ]
+    kinds = ("lightgbm-sub", "lightgbm-rare")
+    assert bench_report.group_text(rows, kinds, Reached(3.0)) == "> 9.0 (> 3.0x)"
+    rows.append(Row(contestant="lightgbm-sub-3m", to_target=Reached(30.0)))
+    assert bench_report.group_text(rows, kinds, Reached(3.0)) == "30.0 (10.0x)"
+
+
+def test_pictures_are_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    pictures.draw(tmp_path / "p.png", [CAPPED, FREE], TARGET)
+    assert (tmp_path / "p.png").stat().st_size > 10_000
+
+
+def test_every_contestant_has_a_style_and_is_of_a_group():
+    groups = {kind for kinds in bench_report.GROUPS.values() for kind in kinds}
+    assert set(pictures.STYLES) == set(standings.CONTESTANTS)
+    assert groups == {name for name in standings.CONTESTANTS if not name.startswith("sparrow")}
