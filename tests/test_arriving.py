@@ -33,6 +33,7 @@ N, GROUP = 40_000, 1_000
 @pytest.fixture(autouse=True)
 def small_stages(monkeypatch):
     monkeypatch.setattr(sparrowboost.build, "MIN_STAGED_ROWS", 10_000)
+    monkeypatch.setattr(sparrowboost.build, "N_STAGES", 8)
     monkeypatch.setattr(sparrowboost.planning, "WHOLE_VALUES", 1_000)
     monkeypatch.setattr(sparrowboost.training, "LARGE_SAMPLE", 1_000)
     monkeypatch.setattr(sparrowboost.training, "FIRST_OF_LABEL", 100)

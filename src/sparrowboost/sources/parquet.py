@@ -81,14 +81,17 @@ class ParquetFile:
     def kind(self, column: str) -> Kind:
         return kind_of(column, self._schema.field(column).type)
 
-    def _chunks(self, columns: Sequence[str]) -> list[tuple[str, Any]]:
-        """The first row group's chunk of each column, with its name."""
-        wanted = set(columns)
+    @cached_property
+    def _first_chunks(self) -> list[tuple[str, int, int]]:
+        """Of each column, its name, and the bytes and values of its chunk in the first group."""
         with self._open() as file:
             group = file.metadata.row_group(0)
             chunks = [group.column(i) for i in range(group.num_columns)]
-        named = [(chunk.path_in_schema, chunk) for chunk in chunks]
-        return [(name, chunk) for name, chunk in named if name in wanted]
+        return [(c.path_in_schema, c.total_uncompressed_size, c.num_values) for c in chunks]
+
+    def _chunks(self, columns: Sequence[str]) -> list[tuple[str, int, int]]:
+        wanted = set(columns)
+        return [chunk for chunk in self._first_chunks if chunk[0] in wanted]
 
     def _coded(self, columns: Sequence[str]) -> list[str]:
         """Of these columns, the strings that were written as places in a dictionary."""
@@ -97,9 +100,8 @@ class ParquetFile:
             return []
         return [
             name
-            for name, chunk in self._chunks(words)
-            if chunk.total_uncompressed_size <= PAGE_BYTES + CODED_BYTES * chunk.num_values
-            and name not in self._uncoded
+            for name, n_bytes, n_values in self._chunks(words)
+            if n_bytes <= PAGE_BYTES + CODED_BYTES * n_values and name not in self._uncoded
         ]
 
     @cached_property
@@ -120,8 +122,7 @@ class ParquetFile:
         if not self._group_rows:
             return 0
         return sum(
-            2 * min(chunk.total_uncompressed_size, PAGE_BYTES) + BUFFER_BYTES
-            for _, chunk in self._chunks(columns)
+            2 * min(n_bytes, PAGE_BYTES) + BUFFER_BYTES for _, n_bytes, _ in self._chunks(columns)
         )
 
     def _read(
@@ -213,7 +214,7 @@ class ParquetFile:
     def _peek_rows(self, columns: Sequence[str]) -> int:
         """Rows to decode at a time: fewer, if strings make them long."""
         chunks = self._chunks(columns)
-        row = sum(c.total_uncompressed_size / max(c.num_values, 1) for _, c in chunks)
+        row = sum(n_bytes / max(n_values, 1) for _, n_bytes, n_values in chunks)
         return max(1, min(PEEK_ROWS, int(PEEK_BYTES / max(row, 1))))
 
     def _thinned(
@@ -280,7 +281,7 @@ class _Test:
         """Take note of a batch of some `expected` rows: every so many of them."""
         step = max(1, expected // TESTED_ROWS)
         for name, array in zip(batch.schema.names, batch.columns, strict=True):
-            self._parts.setdefault(name, []).append(_ordinal(name, array.slice()[::step]))
+            self._parts.setdefault(name, []).append(_ordinal(name, array, step))
 
     def wanders(self, column: str) -> bool:
         """Whether some quartile is passed more often here than there."""
@@ -327,16 +328,18 @@ def _all_everywhere(stretches: npt.NDArray[np.float64]) -> bool:
     return all((stretches == value).any(1).all() for value in distinct)
 
 
-def _ordinal(name: str, array: pa.Array) -> npt.NDArray[np.float64]:
-    """Values as floats; categories by a hash, in an order that means nothing but stays."""
+def _ordinal(name: str, array: pa.Array, step: int) -> npt.NDArray[np.float64]:
+    """Every so-many-th value as a float; categories by a hash: any order, that stays the same."""
+    if not pa.types.is_dictionary(array.type):
+        array, step = array[::step], 1
     if kind_of(name, array.type) != "category":
-        return numbers(name, array)[0].astype(np.float64)
+        return numbers(name, array)[0][::step].astype(np.float64)
     coded = categories(name, array)
     codes = [np.nan if v is None else zlib.crc32(v.encode()) for v in coded.dictionary.to_pylist()]
     places = coded.indices
     if places.null_count:
         places = places.cast(pa.int64())
-    return np.array([*codes, np.nan], np.float64)[to_numpy(places, len(codes))]
+    return np.array([*codes, np.nan], np.float64)[to_numpy(places, len(codes))[::step]]
 
 
 def _unreadable(name: str, error: Exception) -> str:
