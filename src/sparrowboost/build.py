@@ -45,6 +45,7 @@ SHUFFLE_SHARE = 32  # of the limit
 MIN_ROOM = 32_000_000  # bytes: the smallest buffers with which ingest still makes sense
 LIBRARIES = "Python and its libraries"
 CODE_BYTES = 20_000_000  # what is still to be loaded of libraries, and what allocators keep
+SHOWN_EMPTY = 8  # columns without values, of which a warning gives the names
 SAVE_SECONDS = 10.0  # between two saves of an ingest that may be resumed
 
 
@@ -337,7 +338,7 @@ def bin_rows(
                 unsure = np.flatnonzero(~has_values)
                 has_values[unsure] = (records[:, unsure] != missing[unsure]).any(0)
             saver.count(len(records))
-    _check_has_values(binning, has_values)
+    tell_empty(binning, has_values)
 
 
 class Saver:
@@ -410,14 +411,12 @@ def _words(item: Any) -> Any:
     raise DataError("resume=True needs labels, weights and columns by name, or .npy files.")
 
 
-def _check_has_values(binning: Binning, has_values: npt.NDArray[np.bool_]) -> None:
+def tell_empty(binning: Binning, has_values: npt.NDArray[np.bool_]) -> None:
+    """Warn of columns without any value: no tree can use them, and they may be a mistake."""
     empty = [name for name, has in zip(binning.names, has_values, strict=True) if not has]
     if empty:
-        more = f" (nor have {len(empty) - 1} others)" if len(empty) > 1 else ""
-        raise DataError(
-            f"column {empty[0]!r} has no values, all are missing{more}; leave it out with "
-            f"exclude={empty[:3]} (--exclude {','.join(empty[:3])})."
-        )
+        more = f" and {len(empty) - SHOWN_EMPTY} more" if len(empty) > SHOWN_EMPTY else ""
+        log.warning("no values, all missing: %s%s", ", ".join(empty[:SHOWN_EMPTY]), more)
 
 
 def warm_up(kinds: Iterable[Kind]) -> None:
