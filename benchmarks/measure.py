@@ -81,10 +81,12 @@ def machine(packages: Sequence[str]) -> dict[str, Any]:
 
 
 def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:  # on PYTHONPATH, not installed
-        return None
+    for package in (name, f"{name}-cpu"):  # XGBoost has two
+        try:
+            return metadata.version(package)
+        except metadata.PackageNotFoundError:  # on PYTHONPATH, not installed
+            pass
+    return None
 
 
 def command() -> str:

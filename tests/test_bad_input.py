@@ -133,14 +133,6 @@ def test_weights_that_are_none(store):
         fails(store, table, "row 2: weight 'w'", weight="w")
 
 
-def test_a_column_all_missing(store, tmp_path):
-    fails(store, TABLE.append_column("hole", pa.nulls(200, pa.float64())), "'hole'", "exclude=")
-    fails(store, TABLE.append_column("hole", pa.nulls(200)), "'hole'", "exclude=")
-    fails(store, write(tmp_path / "h.csv", "h,x,y\n,1,0\n,2,1\n"), "'h' has no values")
-    two = write(tmp_path / "k.csv", "h,k,x,y\n,,1,0\n,,2,1\n")
-    fails(store, two, "exclude=['h', 'k'] (--exclude h,k)")
-
-
 def test_columns_that_are_not_there(store):
     fails(store, TABLE, "no column 'u'", columns=["u"])
     fails(store, TABLE, "no column 'u'", exclude=["u"])

@@ -26,7 +26,15 @@ from sklearn.utils.validation import check_is_fitted
 
 import sparrowboost.predict
 from builders import assert_same_trees
-from sparrowboost import DataError, MemoryLimitError, SparrowClassifier, events, ingest, train
+from sparrowboost import (
+    DataError,
+    MemoryLimitError,
+    ModelFileError,
+    SparrowClassifier,
+    events,
+    ingest,
+    train,
+)
 from sparrowboost.params import Params
 from sparrowboost.views import split
 
@@ -303,6 +311,25 @@ def test_weights_count_by_their_proportions(numbers):
     np.testing.assert_array_equal(
         small().fit(X, y, sample_weight=np.ones(len(y))).predict_proba(X), plain.predict_proba(X)
     )
+
+
+def test_a_row_of_weight_0_is_as_a_row_that_is_not_there():
+    rng = np.random.default_rng(0)
+    # Few values: bins are found from all rows, whatever they weigh.
+    X = rng.integers(0, 40, (2_000, 4)).astype(float)
+    y = X[:, 0] + X[:, 1] + rng.normal(size=2_000) * 20 > 40
+    w = rng.integers(0, 3, 2_000)
+    there = w > 0
+    a = small().fit(X, y, sample_weight=w)
+    b = small().fit(X[there], y[there], sample_weight=w[there])
+    np.testing.assert_allclose(a.predict_proba(X), b.predict_proba(X), rtol=1e-5)
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1e6])
+def test_tiny_and_huge_weights_train_the_model_of_weight_1(numbers, factor):
+    X, y = numbers
+    plain, scaled = small().fit(X, y), small().fit(X, y, sample_weight=np.full(len(y), factor))
+    np.testing.assert_allclose(scaled.predict_proba(X), plain.predict_proba(X), rtol=1e-4)
 
 
 def test_class_weight_moves_probabilities(numbers):
@@ -610,6 +637,7 @@ def test_wrong_input_is_told(numbers, frame, tmp_path):
         ((X, np.arange(1_500) % 3), {}, "Only binary classification is supported.*3 values"),
         ((X, np.zeros(1_500)), {}, "1 class only"),
         ((X, y[:9]), {}, "inconsistent numbers of samples"),
+        ((frame[:0], frame["y"][:0]), {}, "y has no values"),
         ((X, None), {}, "requires y to be passed"),
         ((frame, None), {}, "requires y to be passed"),
         ((X, "f0"), {}, "columns of an array have no names"),
@@ -641,6 +669,89 @@ def test_wrong_input_is_told(numbers, frame, tmp_path):
     named = small(categorical_features=[0])
     with pytest.raises(DataError, match="give the names"):
         named.fit(path, "y")
+
+
+# -- files that do not tell how to read them ------------------------------------------------------
+
+
+def test_files_without_a_header_or_a_telling_suffix(by_name, frame, tmp_path):
+    path, how = tmp_path / "rows.txt", {"header": False, "format": "csv"}
+    order = [*FEATURES, "w", "y"]
+    frame[order].to_csv(path, index=False, header=False)
+    clf = small().fit(path, "f5", sample_weight="f4", eval_set=(path, "f5", "f4"), **how)
+    assert_same_trees(clf.model_, by_name.model_)
+    expected = by_name.predict_proba(frame)
+    for got in (
+        clf.predict_proba(path, **how),
+        list(clf.staged_predict_proba(path, **how))[-1],
+        clf.model_.predict_proba(path, **how),
+    ):
+        assert got.tobytes() == expected.tobytes()
+    labels = clf.predict(path, **how)
+    assert (labels == by_name.predict(frame)).all()
+    assert (list(clf.staged_predict(path, **how))[-1] == labels).all()
+    right = (labels == frame["y"]).mean()
+    assert clf.score(path, "f5", **how) == pytest.approx(right)
+    assert clf.score(path, frame["y"], **how) == pytest.approx(right)
+    assert clf.evals_result_["validation_0"]["log_loss"][-1] < 0.69
+    with pytest.raises(DataError, match=r"suffix '\.txt' names no format"):
+        clf.predict(path)
+
+
+# -- a model's file -------------------------------------------------------------------------------
+
+
+def test_a_classifier_takes_the_model_of_a_file(by_name, numbers, frame, tmp_path):
+    X, y = numbers
+    words = np.where(y, "yes", "no")
+    named = small().fit(frame[["x", "z"]], frame["y"])
+    cases = [
+        (by_name, frame),
+        (named, frame[["x", "z"]]),
+        (small().fit(X, y), X),
+        (small().fit(X, words), X),
+        (small().fit(X, y * 2 - 1), X),
+        (small().fit(X, y * 1.0), X),
+    ]
+    for k, (clf, rows) in enumerate(cases):
+        path = tmp_path / f"{k}.json"
+        clf.save_model(path)
+        other = SparrowClassifier(n_estimators=3, n_jobs=1)
+        assert other.load_model(path) is other
+        check_is_fitted(other)
+        assert other.predict_proba(rows).tobytes() == clf.predict_proba(rows).tobytes()
+        assert other.predict(rows).tolist() == clf.predict(rows).tolist()
+        assert other.classes_.tolist() == clf.classes_.tolist()
+        assert other.n_features_in_ == clf.n_features_in_
+        assert hasattr(other, "feature_names_in_") == hasattr(clf, "feature_names_in_")
+        if hasattr(clf, "feature_names_in_"):
+            assert other.feature_names_in_.tolist() == clf.feature_names_in_.tolist()
+        np.testing.assert_array_equal(other.feature_importances_, clf.feature_importances_)
+        assert (other.n_iter_, other.evals_result_) == (clf.n_iter_, {})
+        assert other.n_estimators == 3
+    # By name, in whatever order they are.
+    other = SparrowClassifier().load_model(tmp_path / "1.json")
+    expected = named.predict_proba(frame[["x", "z"]])
+    np.testing.assert_array_equal(other.predict_proba(frame[["z", "x"]]), expected)
+
+
+def test_loading_replaces_what_was_fitted_before(numbers, tmp_path):
+    X, y = numbers
+    small(n_estimators=2).fit(X, y).save_model(tmp_path / "model.json")
+    columns = pd.DataFrame(X[:, :2], columns=["a", "b"])
+    words = np.where(y, "yes", "no")
+    clf = small().fit(columns, words, eval_set=(columns, words))
+    clf.load_model(tmp_path / "model.json")
+    assert clf.predict(X).dtype == bool
+    assert not hasattr(clf, "feature_names_in_")
+    assert not hasattr(clf, "best_iteration_")
+
+
+def test_only_a_fitted_classifier_is_saved(tmp_path):
+    with pytest.raises(NotFittedError):
+        SparrowClassifier().save_model(tmp_path / "model.json")
+    with pytest.raises(ModelFileError, match="no such file"):
+        SparrowClassifier().load_model(tmp_path / "model.json")
 
 
 # -- the class itself -----------------------------------------------------------------------------

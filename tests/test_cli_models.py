@@ -46,6 +46,8 @@ def folder(tmp_path_factory):
     lists = pa.array([[1, 2]] * len(table))
     pq.write_table(table.append_column("l", lists), path / "l.parquet")
     (path / "folder.csv").mkdir()
+    words = pa.array(["1.5", *["oops"] * (len(table) - 1)])
+    pcsv.write_csv(table.set_column(table.column_names.index("x"), "x", words), path / "words.csv")
     call = ["train", f"{path}/t.parquet", "--label", "y", "--exclude", "id", *FEW]
     assert main([*call, "-o", f"{path}/model.json", "-q"]) == 0
     return path
@@ -61,7 +63,8 @@ def run(capsys, *call):
 def in_folder(folder, call):
     """The call with files of the folder in the place of words in capitals."""
     names = {
-        "MODEL": "model.json", "DATA": "t.csv", "LISTS": "l.parquet", "FOLDER": "folder.csv"
+        "MODEL": "model.json", "DATA": "t.csv", "LISTS": "l.parquet", "FOLDER": "folder.csv",
+        "WORDS": "words.csv",
     }  # fmt: skip
     return [folder / names[part] if part in names else part for part in call]
 
@@ -338,6 +341,27 @@ def test_files_without_a_header_or_a_telling_suffix(folder, tmp_path, capsys):
     code, out, _ = run(capsys, "evaluate", tmp_path / "m.json", data, *how, "--json", "-q")
     assert code == 0
     assert json.loads(out)["auc"] == evaluate(model, folder / "t.csv", verbose=0).auc
+    export = ["export", tmp_path / "m.json", "-o", tmp_path / "x.json", "--data", data, *how]
+    assert run(capsys, *export)[0] == 0
+    code, out, _ = run(capsys, *call[:-1], "--valid", data)
+    assert code == 0
+    loss = evaluate(model, folder / "t.csv", verbose=0).log_loss
+    assert f"validation log_loss: {loss:.6g}" in out
+
+
+def test_how_to_read_files_may_be_meant_for_validation_data_of_a_store(folder, tmp_path, capsys):
+    lines = (folder / "t.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "rows.txt").write_text("".join(lines[1:]))
+    how = ["--no-header", "--format", "csv"]
+    label = f"f{small_table().drop_columns(['w']).column_names.index('y')}"
+    call = ["ingest", tmp_path / "rows.txt", *how, "--label", label, "-o", tmp_path / "s", "-q"]
+    assert run(capsys, *call)[0] == 0
+    call = ["train", tmp_path / "s", "-o", tmp_path / "m.json", "-q", *FEW]
+    assert run(capsys, *call, *how, "--valid", tmp_path / "rows.txt")[0] == 0
+    for option in (how[:1], how[1:]):
+        code, _, err = run(capsys, *call, *option)
+        assert code == 1
+        assert f"which has its columns; leave out {option[0]}." in err
 
 
 def test_a_classifier_is_told_to_give_its_model(folder, tmp_path):
@@ -386,6 +410,9 @@ def test_many_blocks_become_few_row_groups(folder, tmp_path, monkeypatch):
         (["export", "MODEL", "-o", "MODEL"], "model.json: is one of the files to read"),
         (["predict", "none.json", "DATA", "-o", "p.csv"], "no such file"),
         (["evaluate", "MODEL", "none.csv"], "no such file"),
+        (["evaluate", "MODEL", "WORDS"], "words.csv: row 2: column 'x' is 'oops' where numbers"),
+        (["predict", "MODEL", "WORDS", "-o", "p.csv"], "words.csv: row 2: column 'x' is 'oops'"),
+        (["export", "MODEL", "-o", "m.json", "--data", "WORDS"], "words.csv: row 2: column 'x'"),
         (["evaluate", "MODEL", "DATA", "--label", "nope"], "no column 'nope'"),
         (["export", "MODEL", "-o", "m.txt"], "end it in .json"),
         (["importance", "none.json"], "no such file"),

@@ -425,3 +425,61 @@ def test_row_groups_count_by_their_size(tmp_path):
     loads = bin_loads(feature, np.concatenate(parts))
     # A bin of 200,000 / 255 = 784 sampled rows is off by 1 / sqrt(784) = 3.6 %, its ends twice.
     assert 0.8 < loads.min() < loads.max() < 1.2
+
+
+# -- columns of which nothing can be learned ------------------------------------------------------
+
+
+def without_values(n=300):
+    """A table that has three columns without values, and one that never changes."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=n)
+    return pa.table(
+        {
+            "untyped": pa.nulls(n),
+            "x": x,
+            "float": pa.nulls(n, pa.float64()),
+            "word": pa.nulls(n, pa.string()),
+            "constant": np.ones(n),
+            "y": (x + rng.normal(size=n) > 0).astype(int),
+        }
+    )
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "parquet"])
+def test_columns_without_values_are_kept_and_told(form, tmp_path, caplog):
+    data = table = without_values()
+    if form == "csv":
+        pcsv.write_csv(table, tmp_path / "t.csv")
+        data = tmp_path / "t.csv"
+    elif form == "parquet":
+        pq.write_table(table, tmp_path / "t.parquet")
+        data = tmp_path / "t.parquet"
+    dataset = ingest(data, label="y", verbose=0)
+    assert caplog.messages == ["no values, all missing: untyped, float, word"]
+    assert caplog.records[0].levelname == "WARNING"
+    assert dataset.feature_names == ["untyped", "x", "float", "word", "constant"]
+    model = sparrowboost.train(dataset, n_estimators=20, verbose=0)
+    assert {j for tree in model.trees for j in tree.feature.tolist()} == {1}
+    # Whatever they hold when it is used changes nothing.
+    n = table.num_rows
+    words, times = pa.array(["a"] * n), pa.array([0] * n, pa.timestamp("s"))
+    others = {"float": np.arange(n), "word": words, "constant": -np.ones(n)}
+    expected = model.predict_proba(table)
+    for values in (np.arange(n), words, words.dictionary_encode(), pa.array([True] * n), times):
+        other = pa.table({"untyped": values, "x": table["x"], **others})
+        np.testing.assert_array_equal(model.predict_proba(other), expected)
+
+
+def test_a_long_list_of_columns_without_values_is_cut(caplog):
+    table = pa.table({"x": [1.0, 2.0], "y": [0, 1], **{f"c{j}": pa.nulls(2) for j in range(10)}})
+    ingest(table, label="y", verbose=0)
+    names = ", ".join(f"c{j}" for j in range(8))
+    assert caplog.messages == [f"no values, all missing: {names} and 2 more"]
+
+
+def test_a_table_of_which_nothing_can_be_learned_gives_the_mean():
+    table = pa.table({"a": pa.nulls(100), "b": np.ones(100), "y": np.arange(100) < 30})
+    model = sparrowboost.train(ingest(table, label="y", verbose=0), verbose=0)
+    assert model.n_trees == 0
+    np.testing.assert_allclose(model.predict_proba(table)[:, 1], 0.3)

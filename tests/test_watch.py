@@ -11,6 +11,7 @@ import sparrowboost.watch
 from builders import assert_same_trees, make_model, make_stump
 from sparrowboost import DataError, ingest, train
 from sparrowboost.events import Finished, TreeAdded
+from sparrowboost.threads import Crew
 from sparrowboost.watch import Watch, watched_row_bytes
 
 
@@ -152,6 +153,18 @@ def test_scores_are_brought_up_to_date_by_the_new_trees_only(dataset, valid):
     assert seen[-1] == pytest.approx(log_loss(label, model.predict_proba(valid)[:, 1]))
     again = Watch(valid, model.first(0), "y", "log_loss", 10**9)
     assert again.look(model)["log_loss"] == pytest.approx(seen[-1])
+
+
+@pytest.mark.parametrize("metric", ["log_loss", "auc"])
+def test_scores_are_the_same_to_the_bit_whoever_does_the_work(dataset, valid, metric, monkeypatch):
+    monkeypatch.setattr(sparrowboost.watch, "PART_ROWS", 100)
+    model = train(dataset, n_estimators=5, verbose=0)
+    with Crew(3) as crew:
+        seen = [
+            Watch(valid, model.first(0), "y", metric, 10**9, None, who).look(model)
+            for who in (None, crew)
+        ]
+    assert seen[0] == seen[1]
 
 
 def test_validation_data_that_lacks_a_column_is_refused(dataset, valid):

@@ -69,6 +69,11 @@ class NumberFeature:
         """Bins of values, without that of missing ones."""
         return len(self.thresholds) + 1
 
+    @property
+    def blank(self) -> bool:
+        """Whether not even the type of its values is known, since none was seen."""
+        return self.kind == "null" and not len(self.thresholds)
+
     def bin(self, array: pa.Array) -> Bins:
         """The bins of a column."""
         out = np.empty(len(array), np.uint8)
@@ -77,6 +82,8 @@ class NumberFeature:
 
     def job(self, array: pa.Array) -> Job:
         """The work of binning a column, to be done piece by piece."""
+        if self.blank:
+            return self._presence(array)
         values, mask = numbers(self.name, array)
         x, lookup = self._meet(values)
         if x.dtype.kind == "i" and values.dtype.kind == "f":
@@ -88,6 +95,13 @@ class NumberFeature:
                 out[mask[start:stop]] = self.n_values
 
         return run
+
+    def _presence(self, array: pa.Array) -> Job:
+        """The work of binning values of any type: they are there or not."""
+        if pt.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        missing = to_numpy(array.is_null(nan_is_null=True)).view(np.uint8)
+        return lambda start, stop, out: np.copyto(out, missing[start:stop])
 
     def _meet(self, values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Lookup | Table]:
         """The values and a lookup of one type in which comparing them is exact."""

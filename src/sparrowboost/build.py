@@ -50,6 +50,7 @@ CODE_BYTES = 20_000_000  # what is still to be loaded of libraries, and what all
 N_STAGES = 6  # in which the rows come; training begins after the first
 MIN_STRETCHES = 16  # that the rows of a stage are picked from
 MIN_STAGED_ROWS = 1_000_000
+SHOWN_EMPTY = 8  # columns without values, of which a warning gives the names
 SAVE_SECONDS = 10.0  # between two saves of an ingest that may be resumed
 
 
@@ -202,7 +203,7 @@ def ingest(
                     if number < len(stages) - 1:
                         both = table.labels.n_values == 2
                         yield store.snapshot(table.labels.order(), _about()) if both else None
-                _check_has_values(binning, saver.has_values)
+                tell_empty(binning, saver.has_values)
                 yield store.finish(table.labels.order(), _about())
 
         def _about() -> dict[str, Any]:
@@ -470,14 +471,12 @@ def _words(item: Any) -> Any:
     raise DataError("resume=True needs labels, weights and columns by name, or .npy files.")
 
 
-def _check_has_values(binning: Binning, has_values: npt.NDArray[np.bool_]) -> None:
+def tell_empty(binning: Binning, has_values: npt.NDArray[np.bool_]) -> None:
+    """Warn of columns without any value: no tree can use them, and they may be a mistake."""
     empty = [name for name, has in zip(binning.names, has_values, strict=True) if not has]
     if empty:
-        more = f" (nor have {len(empty) - 1} others)" if len(empty) > 1 else ""
-        raise DataError(
-            f"column {empty[0]!r} has no values, all are missing{more}; leave it out with "
-            f"exclude={empty[:3]} (--exclude {','.join(empty[:3])})."
-        )
+        more = f" and {len(empty) - SHOWN_EMPTY} more" if len(empty) > SHOWN_EMPTY else ""
+        log.warning("no values, all missing: %s%s", ", ".join(empty[:SHOWN_EMPTY]), more)
 
 
 def warm_up(kinds: Iterable[Kind]) -> None:

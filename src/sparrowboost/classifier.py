@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
@@ -39,7 +40,7 @@ from sparrowboost.history import History
 from sparrowboost.importance import KINDS, feature_importances
 from sparrowboost.losses import probability
 from sparrowboost.memory import resolve_limit, rss
-from sparrowboost.model import Model
+from sparrowboost.model import Model, load_model
 from sparrowboost.params import Params
 from sparrowboost.predict import BLOCK_ROWS, staged_scores
 from sparrowboost.sources.base import check_names
@@ -250,6 +251,9 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sample_weight: Any = None,
         eval_set: Any = None,
         callbacks: Iterable[Callback] | None = None,
+        *,
+        header: bool = True,
+        format: str | None = None,
     ) -> Self:
         """Train.
 
@@ -268,6 +272,8 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         callbacks : callables, optional
             Each gets every event of training (`sparrowboost.events`); one that returns True ends
             it.
+        header, format : as in `sparrowboost.ingest`
+            Of files, those of `eval_set`, too.
 
         Returns
         -------
@@ -276,8 +282,9 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         # Should this fail, there is no model: the last one may not fit the columns and classes.
         self.__dict__.pop("model_", None)
         params = self._params()
+        how: dict[str, Any] = {"header": header, "format": format}
         seed = _seed(self.random_state)
-        dataset, limit = self._open(X, y, sample_weight, seed)
+        dataset, limit = self._open(X, y, sample_weight, seed, how)
         apart = not (isinstance(X, Dataset) or y is None or is_column(y))
         rows, valid = dataset, self._validation(eval_set, dataset, labels_apart=apart)
         if self.early_stopping_rounds is not None and eval_set is None:
@@ -292,6 +299,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             n_jobs=self.n_jobs,
             random_state=seed,
             verbose=self.verbose,
+            **how,
             **params,
         )
         if not apart:
@@ -313,7 +321,9 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return params
 
-    def _open(self, X: Any, y: Any, sample_weight: Any, seed: int) -> tuple[Dataset, int]:
+    def _open(
+        self, X: Any, y: Any, sample_weight: Any, seed: int, how: dict[str, Any]
+    ) -> tuple[Dataset, int]:
         """The rows to train on, and the memory limit of training."""
         limit = resolve_limit(self.memory_limit)
         if isinstance(X, Dataset):
@@ -337,6 +347,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             random_state=seed,
             verbose=self.verbose,
             wait=False,
+            **how,
         )
         if self._by_name:
             self._learn_columns(dataset)
@@ -378,6 +389,8 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _checked_labels(self, y: Any) -> npt.NDArray[Any]:
         y = column_or_1d(y, warn=True)
         assert_all_finite(y, input_name="y")
+        if not len(y):
+            raise DataError("y has no values; pass a label for each row of X.")
         check_classification_targets(y)
         classes = np.unique(y)
         if len(classes) > 2:
@@ -403,18 +416,18 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = X if isinstance(X, np.ndarray) or hasattr(X, "tocsr") else checked
         return as_numbers(X) if X.dtype == object else X
 
-    def _learn_columns(self, dataset: Dataset) -> None:
+    def _learn_columns(self, known: Dataset | Model) -> None:
         """Take the names and number of the features from where they are known."""
-        names, self._by_name = dataset.feature_names, True
+        names, self._by_name = known.feature_names, True
         self.n_features_in_ = len(names)
         if names == places(len(names)):
             self.__dict__.pop("feature_names_in_", None)
         else:
             self.feature_names_in_ = np.array(names, object)
 
-    def _learn_classes(self, dataset: Dataset) -> None:
+    def _learn_classes(self, known: Dataset | Model) -> None:
         # None stands for all other labels, if one was trained against several.
-        self.classes_ = np.array(dataset.classes, object if None in dataset.classes else None)
+        self.classes_ = np.array(known.classes, object if None in known.classes else None)
 
     def _validation(self, eval_set: Any, dataset: Dataset, *, labels_apart: bool) -> Any:
         """Validation data as `train` takes it."""
@@ -471,7 +484,9 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._check_columns(X, reset=False)
         return renamed(X, names)
 
-    def decision_function(self, X: Any) -> npt.NDArray[np.float32]:
+    def decision_function(
+        self, X: Any, *, header: bool = True, format: str | None = None
+    ) -> npt.NDArray[np.float32]:
         """Scores: half the log odds of the second class.
 
         Above 0, the second class is the more likely one; the probability that belongs to a score s
@@ -483,52 +498,54 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Read block by block. Columns of files are found by name; those of frames are, too, if
             the model was trained on a file, a Dataset, or a frame with its label column, else they
             must be those of `fit`, in the same order.
+        header, format : as in `sparrowboost.ingest`
+            Of files.
 
         Returns
         -------
         (n,) ndarray of float32
         """
         check_is_fitted(self)
-        model = self.model_
-        return model.decision_function(self._rows(X, model.feature_names), n_jobs=self.n_jobs)
+        rows = self._rows(X, self.model_.feature_names)
+        return self.model_.decision_function(rows, n_jobs=self.n_jobs, header=header, format=format)
 
-    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+    def predict_proba(self, X: Any, **how: Any) -> npt.NDArray[np.float64]:
         """Probabilities of both classes.
 
         Parameters
         ----------
-        X : as in `decision_function`
+        X, **how : as in `decision_function`
 
         Returns
         -------
         (n, 2) ndarray
             In the order of `classes_`.
         """
-        return _both(self.decision_function(X))
+        return _both(self.decision_function(X, **how))
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
+    def predict(self, X: Any, **how: Any) -> npt.NDArray[Any]:
         """The more likely class of each row.
 
         Parameters
         ----------
-        X : as in `decision_function`
+        X, **how : as in `decision_function`
 
         Returns
         -------
         (n,) ndarray
             Of values of `classes_`.
         """
-        return self._labels(self.decision_function(X))
+        return self._labels(self.decision_function(X, **how))
 
     def _labels(self, score: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
         return self.classes_[(score > 0).astype(np.intp)]
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, **how: Any) -> float:
         """The share of rows whose class is the predicted one.
 
         Parameters
         ----------
-        X : as in `decision_function`
+        X, **how : as in `decision_function`
         y : (n,) array, or column name
         sample_weight : (n,) array, or column name, optional
 
@@ -537,44 +554,100 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         float
         """
         if not is_column(y):
-            return float(super().score(X, y, sample_weight))
+            from sklearn.metrics import accuracy_score  # which takes memory to import
+
+            predicted = self.predict(X, **how)
+            return float(accuracy_score(y, predicted, sample_weight=sample_weight))
         check_is_fitted(self)
         rows = self._rows(X, self.model_.feature_names, by_name=True)
-        result = evaluate(self.model_, rows, label=y, weight=sample_weight, verbose=0)
+        result = evaluate(self.model_, rows, label=y, weight=sample_weight, verbose=0, **how)
         return result.accuracy
 
-    def staged_decision_function(self, X: Any) -> Iterator[npt.NDArray[np.float32]]:
+    def staged_decision_function(self, X: Any, **how: Any) -> Iterator[npt.NDArray[np.float32]]:
         """The scores of `decision_function` after each tree.
 
         X is read once. Scores and up to 64 MB of bins (a byte for each value) stay in memory; more
         bins go to a temporary file.
+
+        Parameters
+        ----------
+        X, **how : as in `decision_function`
 
         Yields
         ------
         (n,) ndarray of float32
         """
         check_is_fitted(self)
-        m = self.model_
+        m, how = self.model_, {**how, "n_jobs": self.n_jobs}
         rows = self._rows(X, m.feature_names)
-        return staged_scores(m.binning, m.forest, m.base_score, m.n_trees, rows, n_jobs=self.n_jobs)
+        return staged_scores(m.binning, m.forest, m.base_score, m.n_trees, rows, **how)
 
-    def staged_predict_proba(self, X: Any) -> Iterator[npt.NDArray[np.float64]]:
+    def staged_predict_proba(self, X: Any, **how: Any) -> Iterator[npt.NDArray[np.float64]]:
         """The probabilities of `predict_proba` after each tree, as in `staged_decision_function`.
 
         Yields
         ------
         (n, 2) ndarray
         """
-        return map(_both, self.staged_decision_function(X))
+        return map(_both, self.staged_decision_function(X, **how))
 
-    def staged_predict(self, X: Any) -> Iterator[npt.NDArray[Any]]:
+    def staged_predict(self, X: Any, **how: Any) -> Iterator[npt.NDArray[Any]]:
         """The classes of `predict` after each tree, as in `staged_decision_function`.
 
         Yields
         ------
         (n,) ndarray
         """
-        return map(self._labels, self.staged_decision_function(X))
+        return map(self._labels, self.staged_decision_function(X, **how))
+
+    # -- the model's file ------------------------------------------------------------------------
+
+    def save_model(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a file that `load_model` reads, or `sparrowboost.load_model`.
+
+        See `Model.save_model`. Unlike a pickle it runs no code when it is loaded, and later
+        releases read it. Parameters and scores of validation data are not in it.
+
+        Parameters
+        ----------
+        path : str or path
+        """
+        check_is_fitted(self)
+        self.model_.save_model(path)
+
+    def load_model(self, path: str | os.PathLike[str]) -> Self:
+        """Take the model of a file: the classifier then predicts as the one that was fitted.
+
+        Labels and names of columns are those of the file; if it has other names than f0, f1, ...,
+        columns are found by name. Parameters stay what they are.
+
+        Parameters
+        ----------
+        path : str or path
+            Written by `save_model`, or by `sparrow train`.
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> X = np.arange(200.0).reshape(100, 2)
+        >>> clf = SparrowClassifier(n_estimators=20).fit(X, np.where(X[:, 0] > 80, "yes", "no"))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     clf.save_model(f"{folder}/model.json")
+        ...     loaded = SparrowClassifier().load_model(f"{folder}/model.json")
+        >>> loaded.classes_, loaded.predict(X[[0, -1]])
+        (array(['no', 'yes'], dtype='<U3'), array(['no', 'yes'], dtype='<U3'))
+        """
+        model = load_model(path)
+        self._learn_columns(model)
+        self._by_name = hasattr(self, "feature_names_in_")
+        self._learn_classes(model)
+        self.model_ = model
+        self._keep_scores({})
+        return self
 
     @property
     def feature_importances_(self) -> npt.NDArray[np.float64]:

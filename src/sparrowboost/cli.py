@@ -480,6 +480,8 @@ def _train(args: argparse.Namespace) -> None:
         model = train(
             rows,
             valid=valid,
+            header=args.header,
+            format=args.format,
             class_weight="balanced" if args.balanced else None,
             callbacks=[last, history],
             memory_limit=args.memory,
@@ -590,9 +592,11 @@ def _open_training(args: argparse.Namespace) -> Dataset:
         return _ingest_to(Path(args.checkpoint) / "store", args, resume=True)
     given = [
         option
-        for option in ("label", "weight", "positive", "columns", "exclude", "categorical", "format")
+        for option in ("label", "weight", "positive", "columns", "exclude", "categorical")
         if getattr(args, option) is not None
     ]
+    if args.valid is None:  # else they may be meant for its files
+        given += ["format"] * (args.format is not None) + ["no-header"] * (not args.header)
     if more or given:
         what = f"--{given[0]}" if given else "other data"
         raise DataError(f"{first} is a store, which has its columns; leave out {what}.")
@@ -770,6 +774,7 @@ def _add_export(commands: Any) -> None:
     parser.add_argument(
         "--data", nargs="+", help="rows by which to weigh the leaves, for SHAP values"
     )
+    _add_format(parser)
 
 
 def _export(args: argparse.Namespace) -> None:
@@ -778,5 +783,5 @@ def _export(args: argparse.Namespace) -> None:
 
     model = load_model(args.model)
     check_apart(Path(args.output), [args.model, *(args.data or ())])
-    model.to_xgboost(args.output, data=args.data)
+    model.to_xgboost(args.output, data=args.data, header=args.header, format=args.format)
     print(f"{args.output}: {model}")

@@ -74,6 +74,8 @@ def cv(
     label: ColumnLike = None,
     weight: ColumnLike = None,
     categorical: str | Iterable[Any] | None = None,
+    header: bool = True,
+    format: str | None = None,
     n_folds: int = 5,
     class_weight: str | Mapping[Any, float] | None = None,
     memory_limit: int | float | str | None = None,
@@ -96,6 +98,8 @@ def cv(
     data : Dataset, or anything that `ingest` reads
     label, weight, categorical : as in `ingest`
         None with a Dataset, which has its own.
+    header, format : as in `ingest`
+        Of files.
     n_folds : int
         5, as in scikit-learn.
     class_weight : as in `train`
@@ -123,6 +127,8 @@ def cv(
             label=label,
             weight=weight,
             categorical=categorical,
+            header=header,
+            format=format,
             memory_limit=memory_limit,
             n_jobs=n_jobs,
             random_state=seed,

@@ -9,18 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparrowboost.errors import DataError
-from sparrowboost.sources import numbers
+from sparrowboost.sources import RowError, numbers
 from sparrowboost.sources.arrays import to_numpy
 
 Value = bool | int | float | str
-
-
-class RowError(Exception):
-    """A row of a block is wrong; whoever knows where the block lies makes a DataError of it."""
-
-    def __init__(self, row: int, what: str) -> None:
-        super().__init__(what)
-        self.row = row
 
 
 class LabelCoder:

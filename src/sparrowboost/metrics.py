@@ -36,7 +36,15 @@ def auc(label: Labels, score: Scores, weight: Weights = None) -> float:
     >>> auc(np.array([0, 1, 0, 1]), np.array([0.1, 0.4, 0.4, 0.9]))
     0.875
     """
-    return area(*cumulated(label, score, weight))
+    if weight is not None:
+        return area(*cumulated(label, score, weight))
+    # The scores of each label are sorted without the others': faster than to rank all rows.
+    from sparrowboost.kernels.metrics import count_pairs
+
+    positive = label.astype(bool)
+    above, below = np.sort(score[positive]), np.sort(score[~positive])
+    pairs = len(above) * len(below)
+    return count_pairs(above, below) / pairs if pairs else float("nan")
 
 
 def area(positives: Floats, negatives: Floats) -> float:

@@ -85,7 +85,13 @@ class Model:
         return n_trees
 
     def decision_function(
-        self, data: Any, *, n_trees: int | None = None, n_jobs: int | None = None
+        self,
+        data: Any,
+        *,
+        n_trees: int | None = None,
+        n_jobs: int | None = None,
+        header: bool = True,
+        format: str | None = None,
     ) -> npt.NDArray[np.float32]:
         """Scores H(x): half the log odds of the positive label.
 
@@ -97,23 +103,28 @@ class Model:
             Use only the first trees.
         n_jobs : int, optional
             Threads; default: as many as this process may use.
+        header, format : as in `ingest`
 
         Returns
         -------
         (n,) float32
         """
-        parts = list(self.iter_scores(data, n_trees=n_trees, n_jobs=n_jobs))
+        how = {"n_jobs": n_jobs, "header": header, "format": format}
+        parts = list(self.iter_scores(data, n_trees=n_trees, **how))
         return np.concatenate(parts) if parts else np.empty(0, np.float32)
 
     def iter_scores(
-        self, data: Any, *, n_trees: int | None = None, n_jobs: int | None = None
+        self, data: Any, *, n_trees: int | None = None, **options: Any
     ) -> Iterator[npt.NDArray[np.float32]]:
         """The scores of `decision_function`, block by block in the order of the rows."""
         last = self._check(n_trees)
-        return stream_scores(self.binning, self.forest, self.base_score, last, data, n_jobs=n_jobs)
+        return stream_scores(self.binning, self.forest, self.base_score, last, data, **options)
 
     def predict_proba(self, data: Any, **options: Any) -> npt.NDArray[np.float64]:
-        """(n, 2) probabilities of the negative and the positive label."""
+        """(n, 2) probabilities of the negative and the positive label.
+
+        The options are those of `decision_function`.
+        """
         positive = probability(self.decision_function(data, **options))
         return np.column_stack((1 - positive, positive))
 
@@ -129,7 +140,14 @@ class Model:
         parts = self.binning, self.classes, self.loss, self.base_score, self.trees, self.label_name
         write_model(path, Contents(*parts))
 
-    def to_xgboost(self, path: str | os.PathLike[str], *, data: Any = None) -> None:
+    def to_xgboost(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        data: Any = None,
+        header: bool = True,
+        format: str | None = None,
+    ) -> None:
         """Write the model as one of XGBoost's, which gives the same probabilities.
 
         XGBoost compares numbers as float32, and knows categories by their codes: `xgboost_frame`
@@ -143,15 +161,19 @@ class Model:
         data : anything that `ingest` reads, optional
             Rows by which to weigh the leaves (XGBoost's "cover"): SHAP values are relative to their
             mean, and some thousand rows will do. Default: every leaf counts as one row.
+        header, format : as in `ingest`
+            Of that data.
         """
-        write_xgboost(path, self.binning, self.base_score, self.trees, data)
+        how = {"header": header, "format": format}
+        write_xgboost(path, self.binning, self.base_score, self.trees, data, **how)
 
-    def xgboost_frame(self, data: Any) -> Any:
+    def xgboost_frame(self, data: Any, *, header: bool = True, format: str | None = None) -> Any:
         """Data as the model of `to_xgboost` reads them.
 
         Parameters
         ----------
         data : anything that `ingest` reads
+        header, format : as in `ingest`
 
         Returns
         -------
@@ -160,7 +182,7 @@ class Model:
             categories as codes (the last is for all that the model does not know), NaN where
             missing.
         """
-        return make_frame(self.binning, data)
+        return make_frame(self.binning, data, header=header, format=format)
 
     def __repr__(self) -> str:
         leaves = max((tree.n_leaves for tree in self.trees), default=1)

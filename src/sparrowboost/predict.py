@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +16,9 @@ from sparrowboost.binning import Binning, CategoryFeature
 from sparrowboost.errors import DataError
 from sparrowboost.forest import Forest
 from sparrowboost.lookup import Bins
-from sparrowboost.sources import OpenOptions, Source, check_format, open_source
+from sparrowboost.sources import OpenOptions, RowError, Source, check_format, open_source
 from sparrowboost.sources.base import Files
+from sparrowboost.table import place_of
 from sparrowboost.threads import check_jobs, ordered_map, prefetch
 
 A = TypeVar("A")
@@ -25,6 +26,25 @@ A = TypeVar("A")
 BLOCK_ROWS = 16_384
 AHEAD = 2  # blocks that wait between reading and scoring
 KEPT_BYTES = 1 << 26  # of bins that stay in memory between one tree and the next
+
+
+class FeatureBlock(NamedTuple):
+    """A block of rows: the model's features under its own names, and columns to keep."""
+
+    batch: pa.RecordBatch
+    kept: list[pa.Array]
+    source: Source
+    row: int  # of the source, at which the block begins
+
+    def bins(self, binning: Binning, order: Literal["C", "F"] = "C") -> Bins:
+        """(n, d) bins of the features; an error names the row."""
+        bins = np.empty((self.batch.num_rows, len(binning.features)), np.uint8, order)
+        try:
+            binning.apply(self.batch, bins)
+        except RowError as error:
+            place = place_of(self.source, self.row + error.row)
+            raise DataError(f"{place}: {error}") from None
+        return bins
 
 
 def stream_scores(
@@ -35,13 +55,16 @@ def stream_scores(
     data: Any,
     *,
     n_jobs: int | None = None,
+    header: bool = True,
+    format: str | None = None,
 ) -> Iterator[npt.NDArray[np.float32]]:
     """Scores of all rows of a source, in their order, under the first trees of a forest."""
 
     def work(bins: Bins) -> npt.NDArray[np.float32]:
         return score_bins(bins, forest, base_score, n_trees)
 
-    return (score for score, _ in stream(binning, data, work, n_jobs))
+    rows = stream(binning, data, work, n_jobs, header=header, format=format)
+    return (score for score, _ in rows)
 
 
 def score_bins(
@@ -63,6 +86,8 @@ def staged_scores(
     data: Any,
     *,
     n_jobs: int | None = None,
+    header: bool = True,
+    format: str | None = None,
 ) -> Iterator[npt.NDArray[np.float32]]:
     """Scores of all rows of a source after each of the first trees.
 
@@ -73,7 +98,8 @@ def staged_scores(
 
     with tempfile.SpooledTemporaryFile(KEPT_BYTES, prefix="sparrow-predict-") as kept:
         sizes = []
-        for bins, _ in stream(binning, data, lambda bins: bins, n_jobs):
+        rows = stream(binning, data, lambda bins: bins, n_jobs, header=header, format=format)
+        for bins, _ in rows:
             kept.write(bins.data)
             sizes.append(len(bins))
         score = np.full(sum(sizes), base_score, np.float32)
@@ -105,11 +131,8 @@ def stream(
     """
     n_jobs = check_jobs(n_jobs)
 
-    def bin_and_work(block: tuple[pa.RecordBatch, list[pa.Array]]) -> tuple[A, list[pa.Array]]:
-        batch, kept = block
-        bins = np.empty((batch.num_rows, len(binning.features)), np.uint8)
-        binning.apply(batch, bins)
-        return work(bins), kept
+    def bin_and_work(block: FeatureBlock) -> tuple[A, list[pa.Array]]:
+        return work(block.bins(binning)), block.kept
 
     with tempfile.TemporaryDirectory(prefix="sparrow-predict-") as scratch:
         blocks = read_features(binning, data, Path(scratch), keep, header=header, format=format)
@@ -150,7 +173,7 @@ def read_features(
     *,
     header: bool = True,
     format: str | None = None,
-) -> Iterator[tuple[pa.RecordBatch, list[pa.Array]]]:
+) -> Iterator[FeatureBlock]:
     """The columns that a model needs, of any source that ingest reads, and others to keep."""
     names = columns_of(binning, data)
     options = reading(binning, names, scratch, keep=keep, header=header, format=format)
@@ -158,9 +181,12 @@ def read_features(
     _check_there(source, names, "which the model was trained on")
     _check_there(source, keep, "which is to be kept")
     check_kinds(binning, source, names)
+    row = 0
     for batch in source.blocks(list(dict.fromkeys([*names, *keep])), BLOCK_ROWS):
         kept = [batch.column(name) for name in keep]
-        yield batch.select(names).rename_columns(binning.names), kept
+        features = batch.select(names).rename_columns(binning.names)
+        yield FeatureBlock(features, kept, source, row)
+        row += batch.num_rows
 
 
 def columns_of(binning: Binning, data: Any) -> list[str]:
@@ -180,7 +206,7 @@ def check_kinds(binning: Binning, source: Source, names: Sequence[str]) -> None:
     """
     source = source.parts[0] if isinstance(source, Files) else source  # there may be thousands
     for feature, name in zip(binning.features, names, strict=True):
-        if isinstance(feature, CategoryFeature):
+        if isinstance(feature, CategoryFeature) or feature.blank:
             continue
         is_time, kind = feature.kind == "time", source.kind(name)
         if kind not in ("null", "category") and (kind == "time") != is_time:

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparrowboost.errors import DataError
-from sparrowboost.labels import LabelCoder, RowError, Value, weights
-from sparrowboost.sources import Kind, OpenOptions, Source, open_source
+from sparrowboost.labels import LabelCoder, Value, weights
+from sparrowboost.sources import Kind, OpenOptions, RowError, Source, open_source
 from sparrowboost.sources.base import Files
 from sparrowboost.sources.libsvm import LABEL
 from sparrowboost.threads import prefetch
@@ -75,7 +75,7 @@ class Table:
                     if self.weight is not None:
                         w = weights(self.weight.name, self.weight.values(batch, row))
                 except RowError as error:
-                    place = _place(self.source, row + error.row)
+                    place = place_of(self.source, row + error.row)
                     raise DataError(f"{place}: {error}") from None
                 yield CodedBlock(batch, codes, w)
 
@@ -214,7 +214,7 @@ def _array(given: Any, source: Source, what: str) -> pa.Array:
     return array
 
 
-def _place(source: Source, row: int) -> str:
+def place_of(source: Source, row: int) -> str:
     """Where in the source a row is, for people: they count from 1, without the header."""
     if isinstance(source, Files):
         for part in source.parts:

@@ -46,6 +46,8 @@ def train(
     dataset: Dataset,
     *,
     valid: Any = None,
+    header: bool = True,
+    format: str | None = None,
     class_weight: str | Mapping[Any, float] | None = None,
     callbacks: Iterable[Callback] = (),
     memory_limit: int | float | str | None = None,
@@ -66,6 +68,8 @@ def train(
         Validation data, anything that `ingest` reads; its label column has the same name as the
         training data's. Or a part of the training data set apart by `sparrowboost.views.split`.
         Scored after each tree, by weight if it has any; needed for early stopping.
+    header, format : as in `ingest`
+        Of files of validation data.
     class_weight : "balanced" or dict of label to float, optional
         Factors of the rows' weights, of validation rows, too. "balanced" lets both labels weigh
         the same. Probabilities are then those of data in which labels are as frequent as that.
@@ -137,11 +141,12 @@ def train(
         if division is None:
             division = plan_training(dataset, p, limit, n_jobs, valid)
         log.debug("how the memory limit is divided:\n%s", division)
-        watch = None
+        crew, watch = stack.enter_context(Crew(n_jobs)), None
         if valid is not None:
-            room = division.valid_bytes
-            watch = Watch(valid, model, dataset.label_name, p.eval_metric, room, factors)
-        crew = stack.enter_context(Crew(n_jobs))
+            watch = Watch(
+                valid, model, dataset.label_name, p.eval_metric, division.valid_bytes, factors,
+                crew, header=header, format=format,
+            )  # fmt: skip
         keeper, kept = None, None
         if checkpoint is not None:
             run = identity(dataset, p, seed, validated=valid is not None)
@@ -443,7 +448,7 @@ class Bar:
 
 def warm_up() -> None:
     """Compile or load all kernels of training, on a few rows."""
-    from sparrowboost.kernels import draws, evidence, partition, scores, splits
+    from sparrowboost.kernels import draws, evidence, metrics, partition, scores, splits
 
     bins, label = np.zeros((2, 1), np.uint8), np.zeros(2, np.uint8)
     w, score, u = np.ones(2, np.float32), np.zeros(2, np.float32), np.ones(2, np.float32)
@@ -467,6 +472,8 @@ def warm_up() -> None:
     splits.best_edge(*features, sign, np.ones(2), np.empty(3), mask)
     scores.weigh_logistic(label, u, score, w, v)
     scores.weigh_exponential(label, u, score, np.float32(1), w, v)
+    metrics.add_losses(label, score, w, 1.0, np.zeros(3))
+    metrics.count_pairs(score, score)
     draws.pick_rows(w, 1.0, 1.0, 0.5, 0, np.empty(2, np.int64), u, 2)
     draws.find_strata(w, 0, 80, label)
     draws.shuffle_rows(np.uint64(1), bins, label, u, np.empty(0, np.float32), score)

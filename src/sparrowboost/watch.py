@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from sparrowboost.errors import DataError
+from sparrowboost.kernels.metrics import add_losses
 from sparrowboost.kernels.scores import apply_trees
 from sparrowboost.labels import same_label
-from sparrowboost.metrics import auc, exponential_loss, log_loss
+from sparrowboost.losses import MAX_MARGIN
+from sparrowboost.metrics import auc
 from sparrowboost.model import Model
-from sparrowboost.predict import BLOCK_ROWS, check_kinds, columns_of, reading
+from sparrowboost.predict import BLOCK_ROWS, FeatureBlock, check_kinds, columns_of, reading
 from sparrowboost.store import Block, Dataset
 from sparrowboost.table import open_table
+from sparrowboost.threads import Crew
 
 FALLS = {"log_loss": True, "exponential_loss": True, "auc": False}  # whether less is better
 WATCH_SHARE = 8  # of the memory limit, for validation rows
-LOSS_ROWS = 1 << 16  # whose losses are computed at once
+PART_ROWS = 1 << 14  # that one thread scores at a time; sums do not depend on who does which
+NO_WEIGHT = np.empty(0, np.float32)
 RANK_BYTES = 80  # of a row while an AUC is computed: its place, sums up to it
 
 
@@ -48,6 +54,9 @@ class Watch:
         Of more rows than fit, every second (fourth, ...) one is used.
     class_weight : (float, float), optional
         Factors of the weights of negatives and positives.
+    crew : Crew, optional
+        Threads that share the rows out; without, the caller does all.
+    header, format : as in `ingest`
     """
 
     def __init__(
@@ -58,8 +67,12 @@ class Watch:
         metric: str,
         most_bytes: int,
         class_weight: tuple[float, float] | None = None,
+        crew: Crew | None = None,
+        *,
+        header: bool = True,
+        format: str | None = None,
     ) -> None:
-        self._metric = metric
+        self._metric, self._crew = metric, crew
         self.best_score = math.inf if FALLS[metric] else -math.inf
         self.best_trees = 0
         row_bytes = watched_row_bytes(len(model.binning.features), metric)
@@ -67,7 +80,7 @@ class Watch:
         if isinstance(valid, Dataset):
             blocks = _stored(valid, model, most_rows)
         else:
-            blocks = read_labelled(valid, model, label_name)
+            blocks = read_labelled(valid, model, label_name, header=header, format=format)
         self._bins, self._label, self._weight = _load(blocks, most_rows)
         if class_weight is not None:
             factor = np.array(class_weight, np.float32)[self._label]
@@ -89,12 +102,20 @@ class Watch:
 
     def look(self, model: Model) -> dict[str, float]:
         """Scores under the model as it is now; remembers the best."""
-        apply_trees(self._bins, *model.forest.arrays, self._seen, model.n_trees, self._score)
+        starts = range(0, self.n_rows, PART_ROWS)
+        totals = np.zeros((len(starts), 3))
+        jobs = [
+            partial(self._look_at, slice(start, start + PART_ROWS), model, total)
+            for start, total in zip(starts, totals, strict=True)
+        ]
+        if self._crew is not None:
+            self._crew.run(jobs)
+        else:
+            for job in jobs:
+                job()
         self._seen = model.n_trees
-        scores = {
-            "log_loss": self._mean(log_loss),
-            "exponential_loss": self._mean(exponential_loss),
-        }
+        weight, log_loss, exponential_loss = totals.sum(0).tolist()
+        scores = {"log_loss": log_loss / weight, "exponential_loss": exponential_loss / weight}
         if self._metric == "auc":  # needs sorting: not for nothing
             scores["auc"] = auc(self._label, self._score, self._weight)
         value = scores[self._metric]
@@ -102,17 +123,12 @@ class Watch:
             self.best_score, self.best_trees = value, model.n_trees
         return scores
 
-    def _mean(self, loss: Callable[..., float]) -> float:
-        """The mean of a loss over the rows by weight, some at a time: it makes several copies."""
-        total = weight = 0.0
-        for start in range(0, self.n_rows, LOSS_ROWS):
-            part = slice(start, start + LOSS_ROWS)
-            w = None if self._weight is None else self._weight[part]
-            here = len(self._label[part]) if w is None else float(w.sum(dtype=np.float64))
-            if here:
-                total += here * loss(self._label[part], self._score[part], w)
-                weight += here
-        return total / weight
+    def _look_at(self, rows: slice, model: Model, total: npt.NDArray[np.float64]) -> None:
+        """Bring the scores of some rows up to date, and add up their losses."""
+        score = self._score[rows]
+        apply_trees(self._bins[rows], *model.forest.arrays, self._seen, model.n_trees, score)
+        weight = NO_WEIGHT if self._weight is None else self._weight[rows]
+        add_losses(self._label[rows], score, weight, MAX_MARGIN, total)
 
 
 def _load(blocks: Iterator[Block], most_rows: int) -> Block:
@@ -202,13 +218,14 @@ def read_labelled(
             exclude=(),
         )
         check_kinds(binning, table.source, columns)
+        row = 0
         with closing(table.blocks(BLOCK_ROWS)) as blocks:
             for batch, codes, weights in blocks:
-                bins = np.empty((len(codes), len(binning.features)), np.uint8)
                 if columns != binning.names:
                     batch = batch.select(columns).rename_columns(binning.names)
-                binning.apply(batch, bins)
+                bins = FeatureBlock(batch, [], table.source, row).bins(binning)
                 yield Block(bins, codes, weights)
+                row += len(codes)
     strange = [label for label in table.labels.others if not same_label(label, classes[0])]
     if classes[0] is not None and strange:
         raise DataError(

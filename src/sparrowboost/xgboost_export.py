@@ -53,6 +53,7 @@ def write_xgboost(
     base_score: float,
     trees: Sequence[Tree],
     data: Any = None,
+    **how: Any,
 ) -> None:
     """Write a model file that XGBoost loads; the rows of `data` give the leaves their cover."""
     if Path(path).suffix != ".json":
@@ -61,7 +62,7 @@ def write_xgboost(
         trees = [TreeBuilder(1).finish(np.zeros(1, np.float32))]
     covers = [np.ones(tree.n_leaves) for tree in trees]
     if data is not None:
-        covers = _count_rows(binning, trees, data)
+        covers = _count_rows(binning, trees, data, **how)
     # As prediction adds them: float32 numbers, one tree after the other.
     values = [tree.value for tree in trees]
     values[0] = np.float32(base_score) + values[0]
@@ -261,14 +262,13 @@ def conditions(thresholds: npt.NDArray[Any]) -> Floats:
 
 
 def _count_rows(
-    binning: Binning, trees: Sequence[Tree], data: Any
+    binning: Binning, trees: Sequence[Tree], data: Any, **how: Any
 ) -> list[npt.NDArray[np.float64]]:
     """How many rows of `data` get to each leaf of each tree."""
     counts = [np.zeros(tree.n_leaves) for tree in trees]
     with tempfile.TemporaryDirectory(prefix="sparrow-predict-") as scratch:
-        for batch, _ in read_features(binning, data, Path(scratch)):
-            bins = np.empty((batch.num_rows, len(binning.features)), np.uint8)
-            binning.apply(batch, bins)
+        for block in read_features(binning, data, Path(scratch), **how):
+            bins = block.bins(binning)
             for tree, count in zip(trees, counts, strict=True):
                 _count_leaves(tree, bins, count)
     return [np.maximum(count, LEAST_COVER) for count in counts]
@@ -290,7 +290,7 @@ def _count_leaves(tree: Tree, bins: Bins, count: npt.NDArray[np.float64]) -> Non
 # -- data ----------------------------------------------------------------------------------------
 
 
-def make_frame(binning: Binning, data: Any) -> Any:
+def make_frame(binning: Binning, data: Any, **how: Any) -> Any:
     """Data as a frame of float32 columns that XGBoost reads."""
     try:
         import pandas as pd
@@ -298,12 +298,11 @@ def make_frame(binning: Binning, data: Any) -> Any:
         raise DataError("xgboost_frame makes a pandas frame; pip install pandas.") from None
     parts = []
     with tempfile.TemporaryDirectory(prefix="sparrow-predict-") as scratch:
-        for batch, _ in read_features(binning, data, Path(scratch)):
-            bins = np.empty((batch.num_rows, len(binning.features)), np.uint8, order="F")
-            binning.apply(batch, bins)
+        for block in read_features(binning, data, Path(scratch), **how):
+            bins = block.bins(binning, order="F")
             part = np.empty(bins.shape, np.float32)
             for j, feature in enumerate(binning.features):
-                part[:, j] = _column(feature, batch.column(feature.name), bins[:, j])
+                part[:, j] = _column(feature, block.batch.column(feature.name), bins[:, j])
             parts.append(part)
     shape = 0, len(binning.features)
     return pd.DataFrame(
@@ -313,7 +312,7 @@ def make_frame(binning: Binning, data: Any) -> Any:
 
 
 def _column(feature: Feature, array: pa.Array, bins: Bins) -> Floats:
-    if isinstance(feature, CategoryFeature):
+    if isinstance(feature, CategoryFeature) or feature.blank:
         column = bins.astype(np.float32)
     else:
         cuts = conditions(feature.thresholds)

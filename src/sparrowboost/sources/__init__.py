@@ -24,6 +24,7 @@ from sparrowboost.sources import inmemory
 from sparrowboost.sources.base import Files, Source, reading
 from sparrowboost.sources.columns import (
     Kind,
+    RowError,
     categories,
     join_kinds,
     kind_of,
@@ -37,8 +38,9 @@ from sparrowboost.sources.parquet import ParquetFile
 from sparrowboost.sources.text import plain
 
 __all__ = [
-    "FORMATS", "Kind", "OpenOptions", "Source", "categories", "check_apart", "check_format",
-    "expand", "files_of", "join_kinds", "kind_of", "numbers", "open_source", "plain_words",
+    "FORMATS", "Kind", "OpenOptions", "RowError", "Source", "categories", "check_apart",
+    "check_format", "expand", "files_of", "join_kinds", "kind_of", "numbers", "open_source",
+    "plain_words",
 ]  # fmt: skip
 
 

@@ -30,6 +30,14 @@ Mask = npt.NDArray[np.bool_]  # (n,) True where missing
 STRINGS = pa.dictionary(pa.int32(), pa.string())
 
 
+class RowError(DataError):
+    """A row of a block is wrong; whoever knows where the block lies says so, too."""
+
+    def __init__(self, row: int, what: str) -> None:
+        super().__init__(what)
+        self.row = row
+
+
 def kind_of(name: str, type_: pa.DataType) -> Kind:
     """The kind of a column of Arrow type `type_`; a DataError names a type that has none."""
     if pt.is_float16(type_) or pt.is_float32(type_):
@@ -107,14 +115,26 @@ def _microseconds(array: pa.Array) -> pa.Array:
 
 def _parse(name: str, array: pa.Array) -> pa.Array:
     """Texts as the numbers, or words for true and false, that they are."""
+    for type_ in (pa.float64(), pa.bool_()):
+        try:
+            values = array.cast(type_)
+        except pa.ArrowInvalid:
+            continue
+        return values if type_ == pa.float64() else values.cast(pa.uint8())
+    row = next(row for row, text in enumerate(array) if not _is_number(text))
+    raise RowError(
+        row,
+        f"column {name!r} is {array[row].as_py()!r} where numbers are needed; leave it empty if it "
+        "is missing.",
+    )
+
+
+def _is_number(text: pa.Scalar) -> bool:
     try:
-        return array.cast(pa.float64())
-    except pa.ArrowInvalid as error:
-        what = f"column {name!r} is a number, but: {error}"
-    try:
-        return array.cast(pa.bool_()).cast(pa.uint8())
+        text.cast(pa.float64())
     except pa.ArrowInvalid:
-        raise DataError(what) from None
+        return False
+    return True
 
 
 def categories(name: str, array: pa.Array) -> pa.DictionaryArray:

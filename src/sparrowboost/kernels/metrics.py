@@ -1,0 +1,57 @@
+"""How good scores are, in one pass over the rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sparrowboost.kernels._jit import kernel
+
+
+@kernel
+def add_losses(label, score, weight, most, total):
+    """Add up both losses of some rows.
+
+    label  (n,) uint8    IN   1 = positive
+    score  (n,) float32  IN   H
+    weight (n,) float32  IN   of each row; of length 0 if all count 1
+    most   float64       IN   at which the exponential loss cuts the margin y H
+    total  (3,) float64  OUT  weight, ln(1 + exp(-2 y H)) and exp(-y H), added to
+    """
+    weighted = weight.shape[0] > 0
+    sum_w = 0.0
+    sum_log = 0.0
+    sum_exp = 0.0
+    for i in range(label.shape[0]):
+        m = np.float64(score[i]) if label[i] else -np.float64(score[i])
+        w = np.float64(weight[i]) if weighted else 1.0
+        size = abs(m)
+        e = np.exp(-min(size, most))
+        # exp(-2 |m|) is nothing beside 1 long before it is cut. log1p would save digits beyond the
+        # sixteenth of a nat, and take twice as long.
+        sum_w += w
+        sum_log += w * (np.log(1.0 + e * e) + (2.0 * size if m < 0 else 0.0))
+        sum_exp += w * (1.0 / e if m < 0 else e)
+    total[0] += sum_w
+    total[1] += sum_log
+    total[2] += sum_exp
+
+
+@kernel
+def count_pairs(positive, negative):
+    """Pairs of a positive and a negative row in which the positive scores higher; ties count half.
+
+    positive (p,) float  IN  ascending
+    negative (n,) float  IN  ascending
+    """
+    pairs = 0.0
+    lower = 0  # negatives below this positive
+    upper = 0  # negatives up to it
+    for i in range(positive.shape[0]):
+        s = positive[i]
+        while lower < negative.shape[0] and negative[lower] < s:
+            lower += 1
+        upper = max(upper, lower)
+        while upper < negative.shape[0] and negative[upper] <= s:
+            upper += 1
+        pairs += 0.5 * (lower + upper)
+    return pairs
