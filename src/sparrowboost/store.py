@@ -10,7 +10,8 @@
 
 All rows of a block have one label: who wants more of the rare one need not read all of the other.
 Each row is in a block of its label that was picked at random, and the rows of a block are read in
-random order: any run of blocks of a label is a random sample of its rows.
+random order: any run of blocks of a label is a random sample of its rows. Where the source was read
+in stages (`arriving.py`), that holds within each stage, and stages are random parts of the source.
 """
 
 from __future__ import annotations
