@@ -185,12 +185,11 @@ class StoreWriter:
         """Make ready for about `n_rows` rows, shuffled within `memory` bytes; or go on."""
         self._binning = binning
         self.layout = Layout(len(binning.features), weighted)
-        if self.progress is not None:
-            self._shuffle = Shuffle.resumed(self._rows, seed, self.progress)
-            return
-        (self.path / PROGRESS).unlink(missing_ok=True)
-        check_room(self.path, n_rows * self.layout.row_bytes)
-        self._shuffle = Shuffle(self._rows, self.layout.row_bytes, n_rows, memory, seed)
+        if self.progress is None:
+            (self.path / PROGRESS).unlink(missing_ok=True)
+            check_room(self.path, n_rows * self.layout.row_bytes)
+        width = self.layout.row_bytes
+        self._shuffle = Shuffle(self._rows, width, n_rows, memory, seed, self.progress)
 
     @property
     def resumable(self) -> bool:

@@ -16,7 +16,7 @@ from sparrowboost.kernels.scores import apply_trees
 from sparrowboost.labels import same_label
 from sparrowboost.metrics import auc, exponential_loss, log_loss
 from sparrowboost.model import Model
-from sparrowboost.predict import BLOCK_ROWS, check_kinds, columns_of, reading
+from sparrowboost.predict import BLOCK_ROWS, BlockSizes, check_kinds, columns_of, reading
 from sparrowboost.store import Block, Dataset
 from sparrowboost.table import open_table
 
@@ -186,6 +186,7 @@ def read_labelled(
     *,
     header: bool = True,
     format: str | None = None,
+    sizes: BlockSizes | None = None,
 ) -> Iterator[Block]:
     """Rows of a source with their labels, in their order, binned as the model's."""
     data, label, weight = _parts_of(valid, label_name)
@@ -202,7 +203,10 @@ def read_labelled(
             exclude=(),
         )
         check_kinds(binning, table.source, columns)
-        with closing(table.blocks(BLOCK_ROWS)) as blocks:
+        rows = BLOCK_ROWS
+        if sizes is not None:
+            rows = sizes.rows(table.source, table.read_columns, len(binning.features))
+        with closing(table.blocks(rows)) as blocks:
             for batch, codes, weights in blocks:
                 bins = np.empty((len(codes), len(binning.features)), np.uint8)
                 if columns != binning.names:
