@@ -2,6 +2,7 @@
 
     python benchmarks/bench_memory.py          1 M and 10 M rows x 20   -> results/memory.json
     python benchmarks/bench_memory.py --full   50 M rows, too
+    python benchmarks/bench_memory.py --rows 50000000 --limits 512MB --output memory_50m.json
 
 A job is three commands: `sparrow ingest`, `train` (with 200,000 validation rows) and `predict`.
 Each runs in a memory cgroup whose hard limit is the memory limit, without swap: what exceeds it is
@@ -79,8 +80,7 @@ def run_job(limit: str, source: Path, valid: Path, scratch: Path) -> dict[str, A
     }
     result = {}
     for name, words in commands.items():
-        memory = [] if name == "predict" else ["--memory", limit]
-        result[name] = run(limit, [*words, "--quiet", *memory], scratch)
+        result[name] = run(limit, [*words, "--quiet", "--memory", limit], scratch)
     return result
 
 
@@ -89,6 +89,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS))
     parser.add_argument("--limits", nargs="+", default=list(LIMITS))
     parser.add_argument("--full", action="store_true", help=f"{FULL_ROWS:,} rows, too")
+    parser.add_argument("--output", default="memory.json", help="name of the file in results/")
     parser.add_argument("--data", type=Path, help="folder for the data (default: a temporary one)")
     args = parser.parse_args()
     rows = [*args.rows, *([FULL_ROWS] if args.full else [])]
@@ -114,7 +115,7 @@ def main() -> None:
             f"{limit}: largest / smallest peak of a command over rows {ratio:.3f}{verdict}"
         )
     measure.write_json(
-        RESULTS / "memory.json",
+        RESULTS / args.output,
         {
             "command": measure.command(),
             "machine": measure.machine(PACKAGES),

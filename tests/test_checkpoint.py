@@ -188,9 +188,22 @@ def test_damage_is_told_and_nothing_is_trained_on_it(dataset, tmp_path, what):
                 or "version" in str(error)
             )
         except (DataError, CrashError):  # of other bytes than those that matter
-            assert what != "state"
+            assert what == "checkpoint.json"
         file.write_bytes(good)
         (tmp_path / "checkpoint.json").write_text(json.dumps(meta))
+
+
+def test_damage_to_the_strata_is_told_when_they_are_read(dataset, tmp_path):
+    with pytest.raises(CrashError):
+        run(dataset, "sampled", checkpoint=tmp_path, callbacks=[crash_at(12)])
+    file = tmp_path / "strata.bin"
+    bad = bytearray(file.read_bytes())
+    assert len(bad) > 10 * CHUNK_BYTES
+    for at in range(0, len(bad), CHUNK_BYTES):
+        bad[at] ^= 1  # the last bit of a row's score, in each chunk
+    file.write_bytes(bad)
+    with pytest.raises(StoreError, match="scratch file is damaged"):
+        run(dataset, "sampled", checkpoint=tmp_path)
 
 
 CHILD = f"""

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -324,3 +325,28 @@ def test_reading_fifty_columns_stays_below_the_memory_limit(tmp_path):
         capture_output=True,
     )
     assert int(out.stdout) < limit
+
+
+def test_nobody_reads_on_when_reading_has_ended(tmp_path, monkeypatch):
+    # Arrow's own thread would: if the interpreter ends meanwhile, it aborts the process.
+    path = write(tmp_path / "t.csv", "x,y\n" + "1,2\n" * 500_000)
+    read, inside, calls = QuoteWatch.read, [], []
+
+    def slowly(self, size=-1):
+        inside.append(1)
+        calls.append(1)
+        time.sleep(0.02)
+        data = read(self, size)
+        inside.pop()
+        return data
+
+    monkeypatch.setattr(QuoteWatch, "read", slowly)
+    source = CsvFile(path, "t", np.random.default_rng(0))
+    blocks = source.blocks(["x"], 1_000)
+    next(blocks)
+    assert inside, "nothing is read ahead: this tests nothing"
+    blocks.close()
+    assert not inside
+    before = len(calls)
+    time.sleep(0.1)
+    assert len(calls) == before

@@ -12,11 +12,14 @@ import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 import pytest
 
+import sparrowboost.predict
 from cgroups import memory_group
 from helpers import small_table
+from sparrowboost import MemoryLimitError, ingest, train, write_predictions
 from sparrowboost.cli import main
 from sparrowboost.datasets import make_large
 from sparrowboost.memory import parse_size
+from sparrowboost.predict import BLOCK_ROWS, MIN_BLOCK_ROWS, BlockSizes
 
 ROWS, VALID_ROWS = 1_000_000, 200_000
 
@@ -38,7 +41,7 @@ model = sparrowboost.train(
     callbacks=[lambda event: samples.append(event.n_samples) and None],
 )
 peaks["train"] = peak_rss()
-n = write_predictions(model, source, folder + "/out.parquet", verbose=0)
+n = write_predictions(model, source, folder + "/out.parquet", memory_limit=limit, verbose=0)
 peaks["predict"] = peak_rss()
 assert "pandas" not in sys.modules
 print(json.dumps({"peaks": peaks, "samples": samples[-1], "trees": model.n_trees, "rows": n}))
@@ -110,9 +113,47 @@ def test_commands_do_with_300_mb(data, store, tmp_path):
     learner = ["--n-estimators", "20", "--sample-size", "100000", "--theta", "0.8"]
     done = command("300MB", data, "train", store, "--valid", valid, *learner, "-o", model)
     assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
-    words = ["predict", model, valid, "--quiet", "-o", tmp_path / "out.parquet"]
-    done = run("300MB", ["-m", "sparrowboost", *words], data)
+    done = command("300MB", data, "predict", model, valid, "-o", tmp_path / "out.parquet")
     assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
+    done = command("330MB", data, "evaluate", model, valid)
+    assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("what", ["predict", "evaluate"])
+def test_prediction_refuses_a_limit_and_does_with_the_one_that_it_names(data, tmp_path, what):
+    model, out = tmp_path / "model.json", tmp_path / "out.parquet"
+    rows = ingest(data / "valid.parquet", label="y", verbose=0)
+    train(rows, n_estimators=2, verbose=0).save_model(model)
+    words = [what, model, data / "valid.parquet", *(["-o", out] if what == "predict" else [])]
+    done = command("150MB", data, *words)
+    assert done.returncode == 1
+    assert "memory_limit 150 MB is too small" in done.stderr
+    assert done.stderr.count("\n") == 1 and not out.exists()
+    done = command(named(done.stderr), data, *words)
+    assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
+
+
+def test_predictions_are_the_same_in_the_smaller_blocks_that_a_limit_allows(tmp_path, monkeypatch):
+    table = small_table(20_000)
+    pq.write_table(table, source := tmp_path / "t.parquet")
+    model = train(ingest(source, label="y", weight="w", verbose=0), n_estimators=5, verbose=0)
+    monkeypatch.setattr(sparrowboost.predict, "held", lambda: 100_000_000)
+    sizes, rows = [], BlockSizes.rows
+
+    def noted(*args):
+        sizes.append(rows(*args))
+        return sizes[-1]
+
+    monkeypatch.setattr(BlockSizes, "rows", noted)
+    with pytest.raises(MemoryLimitError) as refused:
+        write_predictions(model, source, tmp_path / "no.csv", memory_limit="50MB", verbose=0)
+    enough = named(str(refused.value))
+    for name, limit in (("a", None), ("b", enough)):
+        out = tmp_path / f"{name}.csv"
+        write_predictions(model, source, out, keep="color", memory_limit=limit, verbose=0)
+    assert sizes[0] == BLOCK_ROWS and MIN_BLOCK_ROWS <= sizes[1] <= BLOCK_ROWS
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+    assert not (tmp_path / "no.csv").exists()
 
 
 def named(message):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import platform
 import subprocess
 import sys
 
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import sparrowboost.memory
 from sparrowboost.errors import MemoryLimitError
 from sparrowboost.memory import (
     cgroup_limit,
@@ -52,6 +54,35 @@ def test_cgroup_v2_limits_hold_at_every_level(tmp_path):
     assert cgroup_limit(tmp_path / "proc", tmp_path / "fs") == 600
 
 
+def test_a_cgroup_v2_tree_is_read_up_to_its_root_and_no_further(tmp_path):
+    write(tmp_path / "proc", "0::/a/b/c\n")
+    write(tmp_path / "memory.max", "100\n")  # above the mount: not a group
+    write(tmp_path / "fs/memory.max", "900\n")  # of a container, whose root is not the machine's
+    write(tmp_path / "fs/a/memory.max", "800\n")
+    write(tmp_path / "fs/a/b/memory.max", "max\n")
+    write(tmp_path / "fs/a/b/c/memory.max", "max\n")
+    write(tmp_path / "fs/a/b/c/d/memory.max", "1\n")  # somebody else's, below
+    assert cgroup_limit(tmp_path / "proc", tmp_path / "fs") == 800
+    write(tmp_path / "proc", "0::/\n")  # as seen from within a namespace of its own
+    assert cgroup_limit(tmp_path / "proc", tmp_path / "fs") == 900
+
+
+def test_both_versions_at_once_and_lines_that_make_no_sense(tmp_path):
+    write(tmp_path / "proc", "\n?\n7:memory:/x\n1:name=systemd:/x:y\n0::/x\n")
+    write(tmp_path / "fs/memory/x/memory.limit_in_bytes", "600\n")
+    write(tmp_path / "fs/unified/x/memory.max", "500\n")
+    assert cgroup_limit(tmp_path / "proc", tmp_path / "fs") == 500
+    write(tmp_path / "fs/unified/x/memory.max", "junk\n")
+    assert cgroup_limit(tmp_path / "proc", tmp_path / "fs") == 600
+
+
+def test_the_default_limit_respects_the_cgroup(monkeypatch):
+    monkeypatch.setattr(sparrowboost.memory, "cgroup_limit", lambda: 400_000_000)
+    assert resolve_limit(None) == 100_000_000
+    monkeypatch.setattr(sparrowboost.memory, "cgroup_limit", lambda: None)
+    assert resolve_limit(None) > 0
+
+
 def test_cgroup_v1_limits_are_found_and_huge_ones_mean_none(tmp_path):
     write(tmp_path / "proc", "5:cpu,cpuacct:/x\n4:memory:/docker/abc\n0::/\n")
     write(tmp_path / "fs/memory/memory.limit_in_bytes", "9223372036854771712\n")
@@ -76,6 +107,29 @@ def test_a_process_knows_what_it_holds():
         ballast.write(b"x" * 40_000_000)
         assert rss() - before > 35_000_000
         assert peak_rss() >= rss() - 1_000_000
+
+
+FREED = """
+import numpy as np
+from sparrowboost.memory import give_back_early, rss
+
+give_back_early()
+for _ in range(2):  # malloc learns from what is freed, and would keep more the second time
+    before = rss()
+    arrays = [np.ones(8_000_000, np.uint8) for _ in range(5)]
+    pin = bytearray(100_000)  # after them: what is before it cannot be cut off
+    held = rss() - before
+    del arrays
+    print(held, rss() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="others have no such option")
+def test_large_arrays_go_back_to_the_system_when_they_are_freed():
+    done = subprocess.run([sys.executable, "-c", FREED], check=True, capture_output=True, text=True)
+    for line in done.stdout.splitlines():
+        held, kept = map(int, line.split())
+        assert held > 35_000_000 and kept < 5_000_000
 
 
 CHILD = """

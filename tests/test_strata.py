@@ -228,7 +228,7 @@ def test_a_scratch_file_that_was_cut_off_is_found_out(tmp_path):
     strata.append(make_rows(np.arange(100)), np.ones(100, np.float32))
     chunks = strata.pick(-LOWEST, 10, np.random.default_rng(0))
     os.ftruncate(strata._file.fileno(), 50)
-    with pytest.raises(StoreError, match="cut off"):
+    with pytest.raises(StoreError, match="scratch file is damaged"):
         for chunk in chunks:
             strata.read(chunk)
     strata.close()

@@ -19,8 +19,10 @@ import sparrowboost.training
 from builders import assert_same_trees, forbid_endless_scans, use_small_blocks
 from sparrowboost import DataError, MemoryLimitError, StoreError, ingest, train
 from sparrowboost.events import Converged, Finished, SampleDrawn, TreeAdded
+from sparrowboost.labels import MAX_WEIGHT
+from sparrowboost.memory import parse_size
 from sparrowboost.params import Params
-from sparrowboost.planning import plan_training
+from sparrowboost.planning import plan_training, round_down
 
 KINDS = [("logistic", "adaptive"), ("exponential", "adaptive"), ("exponential", "paper")]
 every_kind = pytest.mark.parametrize(("loss", "stopping"), KINDS)
@@ -413,8 +415,7 @@ def test_a_memory_limit_that_is_too_small_is_refused_with_one_that_will_do(datas
 
 
 def test_what_does_not_fit_as_a_whole_is_sampled(dataset, monkeypatch):
-    held = 500_000_000
-    monkeypatch.setattr(sparrowboost.planning, "rss", lambda: held)
+    monkeypatch.setattr(sparrowboost.planning, "held", lambda: 500_000_000)
     monkeypatch.setattr(sparrowboost.planning, "MIN_ROWS", 1_000)
     params = Params.make()
     # All 20,000 rows take 25 bytes each, their bins twice; two samples with a tenth to spare, and
@@ -423,9 +424,31 @@ def test_what_does_not_fit_as_a_whole_is_sampled(dataset, monkeypatch):
     assert roomy.sizes.whole
     spare = roomy.budget.total - roomy.budget.parts["all rows"]
     _, events = listen(dataset, memory_limit=spare + 20_000 * 25 - 1, n_estimators=3, n_jobs=2)
-    assert events[0].sample_rows == pytest.approx((20_000 * 25) / 49, rel=0.01)
+    # The next step below that; the rows drawn are as many to within a few.
+    rows = round_down(20_000 * 25 // 49)
+    assert rows == 9_741 and events[0].sample_rows == pytest.approx(rows, rel=0.01)
     _, events = listen(dataset, memory_limit=spare + 20_000 * 25, n_estimators=3, n_jobs=2)
     assert events[0].sample_rows == 20_000
+
+
+@pytest.mark.parametrize(("limit", "spread"), [("330MB", 1_000_000), ("1GB", 20_000_000)])
+def test_samples_do_not_depend_on_the_last_bytes_that_the_process_holds(
+    dataset, monkeypatch, limit, spread
+):
+    monkeypatch.setattr(sparrowboost.planning, "WHOLE_VALUES", 0)
+    monkeypatch.setattr(dataset, "n_rows", 50_000_000)
+    sizes = set()
+    for more in np.linspace(0, spread, 9).astype(int).tolist():
+        monkeypatch.setattr(sparrowboost.planning, "held", lambda more=more: 233_000_000 + more)
+        sizes.add(plan_training(dataset, Params.make(), parse_size(limit), n_jobs=2).sizes)
+    assert len(sizes) == 1 and not sizes.pop().whole
+
+
+def test_a_sample_is_as_large_as_was_asked_for_if_that_fits(dataset, monkeypatch):
+    monkeypatch.setattr(dataset, "n_rows", 50_000_000)
+    for rows in (300_000, 1_234_567):
+        sizes = plan_training(dataset, Params.make(sample_size=rows), 10**9, n_jobs=2).sizes
+        assert sizes.first == sizes.most == rows
 
 
 def test_a_scratch_folder_that_cannot_be_written_is_named(dataset):
@@ -477,3 +500,13 @@ def test_warming_up_compiles_each_kernel_once_and_training_none_again():
     after_warm_up, after_training = json.loads(done.stdout)
     assert after_training == dict.fromkeys(after_training, 1)
     assert after_warm_up == after_training
+
+
+@pytest.mark.parametrize("more", [{}, {"sample_size": 8_000, "theta": 0.8}])
+@pytest.mark.parametrize("loss", ["logistic", "exponential"])
+def test_the_largest_weights_are_trained_on(test_rows, loss, more):
+    X, y = test_rows
+    data = ingest(X, label=y, weight=np.full(len(y), MAX_WEIGHT), verbose=0)
+    model = train(data, n_estimators=10, max_leaves=4, loss=loss, verbose=0, **more)
+    assert model.n_trees == 10
+    assert np.isfinite(model.decision_function(X)).all()

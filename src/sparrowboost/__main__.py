@@ -1,7 +1,5 @@
 """``python -m sparrowboost`` is the command `sparrow`."""
 
-import sys
+from sparrowboost.cli import run
 
-from sparrowboost.cli import main
-
-sys.exit(main())
+run()

@@ -24,7 +24,7 @@ from sparrowboost.binning import WORK_DTYPES, Binning, Feature, Fitter
 from sparrowboost.errors import DataError, StoreError
 from sparrowboost.labels import Value
 from sparrowboost.lookup import read_only
-from sparrowboost.memory import Budget, give_back_early, release, resolve_limit, rss
+from sparrowboost.memory import LIBRARIES, Budget, give_back_early, held, release, resolve_limit
 from sparrowboost.progress import Progress, Task, compiling, log, make_progress
 from sparrowboost.shuffle import MIN_MEMORY
 from sparrowboost.sources import Kind, OpenOptions, Source, check_format, expand
@@ -45,8 +45,6 @@ WORD_BYTES = 600  # of a category that is counted, in two counters
 MIN_WORDS = 2_000  # counted at once, for a bin each of 254
 SHUFFLE_SHARE = 32  # of the limit
 MIN_ROOM = 32_000_000  # bytes: the smallest buffers with which ingest still makes sense
-LIBRARIES = "Python and its libraries"
-CODE_BYTES = 20_000_000  # what is still to be loaded of libraries, and what allocators keep
 N_STAGES = 6  # in which the rows come; training begins after the first
 MIN_STRETCHES = 16  # that the rows of a stage are picked from
 MIN_STAGED_ROWS = 1_000_000
@@ -89,7 +87,7 @@ def ingest(
         The store's folder, which must not exist yet. Without it, the store is temporary and is
         removed with the Dataset.
     weight : like label, optional
-        Sample weights: finite, not negative.
+        Sample weights: not negative, at most 1e15.
     positive : value, optional
         The label to train against all others.
     columns, exclude : list of str, optional
@@ -289,13 +287,12 @@ class Plan:
 
     @classmethod
     def make(cls, limit: int, table: Table, n_jobs: int) -> Plan:
-        release()
-        held = rss() + CODE_BYTES
+        libraries = held()
         reading = table.source.reading_bytes(table.read_columns)
         # What the caller holds is the caller's: the limit then is for what ingest adds to it.
-        parts = {} if table.source.in_memory else {LIBRARIES: held, "reading": reading}
+        parts = {} if table.source.in_memory else {LIBRARIES: libraries, "reading": reading}
         Budget(limit, {**parts, "buffers": MIN_ROOM}).check()
-        room = limit // 2 if table.source.in_memory else limit - held - reading
+        room = limit // 2 if table.source.in_memory else limit - libraries - reading
         quarter = room // 4
         # Blocks wait before and after binning, and one is worked on by each thread; allocators
         # keep half as much again.
@@ -315,7 +312,7 @@ class Plan:
             n_bytes=reading + blocks * block_bytes + shuffle_bytes,
             n_jobs=n_jobs,
         )
-        log.debug("limit=%d held=%d plan=%s", limit, held, plan)
+        log.debug("limit=%d libraries=%d plan=%s", limit, libraries, plan)
         return plan
 
 
@@ -498,7 +495,7 @@ def warm_up(kinds: Iterable[Kind]) -> None:
         x = read_only(np.zeros(1, dtype))
         if dtype is np.int32:
             bin_by_table(x, table, out)
-            bin_codes(byte, np.zeros((1, 256), np.uint8), zero, byte[:, :1])
+            bin_codes(byte, np.zeros((1, 256), np.uint8), zero, np.empty((2, 1), np.uint8))
             Desk(1).take(0)
             continue
         low = np.float32(1) if dtype is np.float32 else np.float64(1)

@@ -1,12 +1,13 @@
 """Checkpoints: what training needs to go on after it was killed, as if nothing had been.
 
     run/
-      checkpoint.json   which of the files below are valid, and of which run; written last, in one
-                        step: until then the checkpoint before it is the one that counts
+      checkpoint.json   which of the files below are valid, with checksums, and of which run;
+                        written last, in one step: until then the checkpoint before it counts
       model-<k>.json    the trees so far, a model file as any other
       state-<k>.npz     the sample in use, and what the next samples depend on
       result.json       the model, once training has ended
-      strata.bin        the strata; what the last checkpoint refers to is not overwritten
+      strata.bin        the strata; what the last checkpoint refers to is not overwritten, and the
+                        state has the checksums of its chunks
       lock              only one training at a time
 
 A checkpoint is made when a sample is put in use: then no draw is under way, and no tree was grown
@@ -26,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sparrowboost.disk import load_arrays, replace_file, save_arrays
+from sparrowboost.disk import file_crc32, load_arrays, replace_file, save_arrays
 from sparrowboost.errors import DataError, StoreError
 from sparrowboost.model import Model, load_model
 from sparrowboost.params import Params
@@ -34,7 +35,7 @@ from sparrowboost.store import Dataset, manifest_crc
 
 DAMAGED = "the checkpoint is damaged; remove the folder to begin anew"
 FORMAT = "sparrow-checkpoint"
-VERSION = 1
+VERSION = 2
 META, RESULT, LOCK, STRATA = "checkpoint.json", "result.json", "lock", "strata.bin"
 
 
@@ -107,6 +108,9 @@ class Checkpoint:
             return None
         self._check_run(meta["run"])
         try:
+            for name, crc32 in meta["files"].items():
+                if file_crc32(self.folder / name) != crc32:
+                    raise ValueError(f"{name}: its checksum does not match")
             model = load_model(self.folder / meta["model"])
             result = load_model(self.folder / RESULT) if meta["n_estimators"] else None
             state = load_arrays(self.folder / meta["state"])
@@ -120,9 +124,9 @@ class Checkpoint:
             meta = json.loads(file.read_bytes())
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise StoreError(f"{file}: {DAMAGED} ({error}).") from None
-        keys = {"format", "version", "run", "model", "state", "n_estimators", "crc32"}
+        keys = {"format", "version", "run", "model", "state", "n_estimators", "files", "crc32"}
         if not isinstance(meta, dict) or meta.get("format") != FORMAT:
             raise StoreError(f"{file}: not a checkpoint of Sparrow; choose another folder.")
         if meta.get("version") != VERSION:
@@ -171,7 +175,9 @@ class Checkpoint:
         self._publish({"model": meta["model"], "state": meta["state"]}, n_estimators)
 
     def _publish(self, names: Mapping[str, str], n_estimators: int) -> None:
-        meta = {"format": FORMAT, "version": VERSION, "run": self._run, **names}
+        meta: dict[str, Any] = {"format": FORMAT, "version": VERSION, "run": self._run, **names}
         meta["n_estimators"] = n_estimators  # of a run that has ended; 0: it has not
+        files = [*names.values(), *([RESULT] if n_estimators else [])]
+        meta["files"] = {name: file_crc32(self.folder / name) for name in files}
         data = json.dumps({**meta, "crc32": manifest_crc(meta)}, indent=1)
         replace_file(self.folder / META, data.encode())

@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from sparrowboost import __version__
 from sparrowboost.errors import DataError, SparrowError
@@ -62,6 +62,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
+def run() -> NoReturn:
+    """Run `sparrow` as a program of its own."""
+    code = main()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # too late: all is done and said
+    sys.exit(code)
+
+
 def _stop(number: int, frame: Any) -> None:
     """End as Ctrl-C does: what is half-made is removed, or saved."""
     raise KeyboardInterrupt
@@ -106,10 +113,8 @@ def _add_jobs(parser: Any) -> None:
     parser.add_argument("--jobs", type=int, help="threads (default: all that may be used)")
 
 
-def _add_memory(parser: Any) -> None:
-    parser.add_argument(
-        "--memory", help="memory limit, such as 512MB (default: a quarter of what there is)"
-    )
+def _add_memory(parser: Any, default: str = "a quarter of what there is") -> None:
+    parser.add_argument("--memory", help=f"memory limit, such as 512MB (default: {default})")
 
 
 def _verbose(args: argparse.Namespace) -> int:
@@ -640,6 +645,7 @@ def _add_predict(commands: Any) -> None:
     )
     parser.add_argument("--score", action="store_true", help="write half the log odds, too")
     _add_format(parser)
+    _add_memory(parser, "none: some blocks of rows are held")
     _add_jobs(parser)
     _add_quiet(parser)
 
@@ -657,6 +663,7 @@ def _predict(args: argparse.Namespace) -> None:
         keep=_names(args.keep) or (),
         header=args.header,
         format=args.format,
+        memory_limit=args.memory,
         n_jobs=args.jobs,
         verbose=_verbose(args),
     )
@@ -678,6 +685,7 @@ def _add_evaluate(commands: Any) -> None:
     parser.add_argument("--weight", help="sample weight column")
     _add_format(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
+    _add_memory(parser, "none: some blocks of rows are held")
     _add_quiet(parser)
 
 
@@ -692,6 +700,7 @@ def _evaluate(args: argparse.Namespace) -> None:
         weight=args.weight,
         header=args.header,
         format=args.format,
+        memory_limit=args.memory,
         verbose=_verbose(args),
     )
     if args.json:

@@ -6,17 +6,20 @@ import errno
 import os
 import secrets
 import shutil
-import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.errors import DiskFullError
 from sparrowboost.memory import format_size
+
+PIECE_BYTES = 1 << 20  # read at once
+CRC_BYTES = 4
 
 
 def check_room(path: Path, needed: int) -> None:
@@ -40,20 +43,43 @@ def guard_disk(path: Path, needed: int) -> Iterator[None]:
 
 
 def save_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write arrays to a file, which is on the disk when it returns."""
-    with guard_disk(path, sum(a.nbytes for a in arrays.values())), open(path, "wb") as file:
+    """Write arrays and a checksum to a file, which is on the disk when it returns."""
+    with guard_disk(path, sum(a.nbytes for a in arrays.values())), open(path, "w+b") as file:
         np.savez(file, **dict[str, Any](arrays))
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        crc32 = _crc32(file, size)
+        file.seek(size)
+        file.write(crc32.to_bytes(CRC_BYTES, "little"))
         file.flush()
         os.fsync(file.fileno())
 
 
 def load_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """The arrays of a file that `save_arrays` wrote; an OSError or a ValueError if it is none."""
-    try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+    """The arrays that `save_arrays` wrote; an OSError or a ValueError if they are not all there."""
+    with open(path, "rb") as file:
+        size = max(file.seek(0, os.SEEK_END) - CRC_BYTES, 0)
+        file.seek(0)
+        if _crc32(file, size) != int.from_bytes(file.read(CRC_BYTES), "little") or not size:
+            raise ValueError(f"{path.name}: its checksum does not match")
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
-    except (KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path.name}: {error}") from None
+
+
+def file_crc32(path: Path) -> int:
+    """The checksum of a file."""
+    with open(path, "rb") as file:
+        return _crc32(file, path.stat().st_size)
+
+
+def _crc32(file: BinaryIO, size: int) -> int:
+    """The checksum of the next `size` bytes, or of those that there are."""
+    crc32 = 0
+    while size > 0 and (data := file.read(min(size, PIECE_BYTES))):
+        crc32 = zlib.crc32(data, crc32)
+        size -= len(data)
+    return crc32
 
 
 def replace_file(path: Path, data: bytes) -> None:

@@ -10,15 +10,17 @@ import numpy as np
 
 from sparrowboost.errors import DataError
 from sparrowboost.losses import MAX_MARGIN, probability
+from sparrowboost.memory import give_back_early, parse_size
 from sparrowboost.metrics import area, mean_precision
 from sparrowboost.model import Model, check_model
-from sparrowboost.predict import score_bins
+from sparrowboost.predict import BlockSizes, load_kernels, score_bins
 from sparrowboost.progress import make_progress
 from sparrowboost.store import Block
 from sparrowboost.threads import prefetch
 from sparrowboost.watch import read_labelled
 
 CELLS = 1 << 20  # of scores, by which rows are ranked: 16 MB whatever their number
+RESULT_BYTES = 7 * 8 * CELLS  # the cells of both labels, their sums, and areas under these
 PARTS = 10  # of the calibration table
 AHEAD = 2
 
@@ -81,6 +83,7 @@ def evaluate(
     weight: Any = None,
     header: bool = True,
     format: str | None = None,
+    memory_limit: int | float | str | None = None,
     verbose: int = 1,
 ) -> Evaluation:
     """Score labelled rows, in bounded memory.
@@ -93,6 +96,9 @@ def evaluate(
         Default: the column of the name that the training data's label had.
     weight : like label, optional
     header, format : as in `ingest`
+    memory_limit : int or str, optional
+        Peak memory of the process, such as "512MB"; one that is too small is refused before any
+        row is read. Default: none, and blocks of 16,384 rows are held.
     verbose : int
         0 is silent; 1 shows progress.
 
@@ -112,9 +118,19 @@ def evaluate(
     """
     check_model(model)
     label = model.label_name if label is None else label
+    limit = None if memory_limit is None else parse_size(memory_limit)
+    if limit is not None:
+        give_back_early()
+        load_kernels(model.binning, model.forest)
     sums = _Sums()
-    valid = (data, label, weight)
-    blocks = read_labelled(valid, model, model.label_name, header=header, format=format)
+    blocks = read_labelled(
+        (data, label, weight),
+        model,
+        model.label_name,
+        header=header,
+        format=format,
+        sizes=BlockSizes(limit, 1, RESULT_BYTES),
+    )
     with (
         make_progress(verbose) as progress,
         progress.task("evaluating", None) as task,

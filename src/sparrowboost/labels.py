@@ -14,6 +14,8 @@ from sparrowboost.sources.arrays import to_numpy
 
 Value = bool | int | float | str
 
+MAX_WEIGHT = 1e15  # so that a float32 can hold the sum of the squares of 10**8 of them
+
 
 class LabelCoder:
     """Codes labels 0 and 1 block by block, without knowing beforehand what values there are.
@@ -156,8 +158,12 @@ def weights(name: str, array: pa.Array) -> npt.NDArray[np.float32]:
         w = values.astype(np.float32)
     if mask is not None:
         w[mask] = np.nan
-    bad = ~((w >= 0) & (w < np.inf))
+    bad = ~((w >= 0) & (w <= MAX_WEIGHT))
     if bad.any():
         i = int(np.argmax(bad))
-        raise RowError(i, f"weight {name!r} is {w[i]}; weights must be finite and not negative.")
+        raise RowError(
+            i,
+            f"weight {name!r} is {w[i]}; weights must be finite, not negative and at most "
+            f"{MAX_WEIGHT:g}.",
+        )
     return w

@@ -4,6 +4,10 @@
 
 All but the last three do not depend on the limit, so that one too small is refused before any row
 is read, with a number that will do.
+
+What the process holds is measured, and differs a little from run to run; models should not. So
+samples are planned beside an allowance for libraries, where they take less, and their sizes are
+rounded down to steps.
 """
 
 from __future__ import annotations
@@ -12,8 +16,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from sparrowboost.build import CODE_BYTES, LIBRARIES
-from sparrowboost.memory import Budget, release, rss
+from sparrowboost.memory import LIBRARIES, Budget, held
 from sparrowboost.params import Params
 from sparrowboost.predict import BLOCK_ROWS
 from sparrowboost.sample import ROW_BYTES
@@ -27,6 +30,9 @@ from sparrowboost.watch import WATCH_SHARE, watched_row_bytes
 WHOLE_VALUES = 80_000_000  # rows times features: up to here all rows are scanned, none drawn
 STRATA_BYTES = 48 * CHUNK_BYTES  # buffers of the strata in use, and chunks on the way
 MIN_ROWS = 10_000  # of a sample, below which training makes no sense
+ALLOWANCE = 256_000_000  # bytes for libraries: 233 MB are measured in `sparrow train`
+ALLOWANCE_SHARE = 5 / 8  # of the limit, at most: a small one is divided as it is measured
+STEP = 2**0.25  # between two sizes of samples, where the limit bounds them
 BLOCK_STATE = 32  # bytes of a row on the way from a block: order, label, score, weights, places
 
 
@@ -58,11 +64,11 @@ def plan_training(
 
     `reading`: bytes that an ingest takes meanwhile.
     """
-    release()
+    libraries = held()
     d, n, weighted = dataset.n_features, dataset.n_rows, dataset.weighted
     row_bytes = d + ROW_BYTES + 4 * weighted
     fixed = {
-        LIBRARIES: rss() + CODE_BYTES,
+        LIBRARIES: max(libraries, min(ALLOWANCE, int(ALLOWANCE_SHARE * limit))),
         "blocks on the way": _block_bytes(dataset, n_jobs),
         "strata": STRATA_BYTES,
         **({"reading": reading} if reading else {}),
@@ -85,10 +91,25 @@ def plan_training(
     first, most = (FIRST_ROWS, n) if wanted == "auto" else (wanted, wanted)
     least = min(n, MIN_ROWS) if wanted == "auto" else wanted
     needed = {"validation": watched * BLOCK_ROWS, f"two samples of {least:,} rows": pair * least}
-    Budget(limit, {**fixed, **needed}).check()
+    Budget(limit, {**fixed, LIBRARIES: libraries, **needed}).check()
     two = room // pair
-    sizes = Sizes(min(first, two), min(most, two))
+    bound = max(least, round_down(two))
+    sizes = Sizes(first if first <= two else bound, most if most <= two else bound)
     return _made(limit, fixed, valid_bytes, pair * sizes.most, sizes)
+
+
+def round_down(rows: int) -> int:
+    """The nearest of a few sizes, each some 19 % above the one before, that is not more.
+
+    Examples
+    --------
+    >>> round_down(436_183), round_down(440_529), round_down(2**18)
+    (370727, 370727, 262144)
+    """
+    if rows < 1:
+        return 0
+    step = math.floor(math.log(rows, STEP) + 1e-9)  # so that a size is its own
+    return int(STEP**step + 1e-6)
 
 
 def _made(

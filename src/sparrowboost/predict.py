@@ -16,6 +16,7 @@ from sparrowboost.binning import Binning, CategoryFeature
 from sparrowboost.errors import DataError
 from sparrowboost.forest import Forest
 from sparrowboost.lookup import Bins
+from sparrowboost.memory import LIBRARIES, Budget, held
 from sparrowboost.sources import OpenOptions, RowError, Source, check_format, open_source
 from sparrowboost.sources.base import Files
 from sparrowboost.table import place_of
@@ -24,6 +25,10 @@ from sparrowboost.threads import check_jobs, ordered_map, prefetch
 A = TypeVar("A")
 
 BLOCK_ROWS = 16_384
+MIN_BLOCK_ROWS = 1_024  # where a memory limit leaves no room for more
+VALUE_BYTES = 8  # of a value as it was read
+STATE_BYTES = 32  # of a row on the way: score, probability, label, weight, places
+RESULT_BYTES = 16_000_000  # a row group of predictions, and what writing it takes
 AHEAD = 2  # blocks that wait between reading and scoring
 KEPT_BYTES = 1 << 26  # of bins that stay in memory between one tree and the next
 
@@ -124,10 +129,12 @@ def stream(
     *,
     header: bool = True,
     format: str | None = None,
+    limit: int | None = None,
 ) -> Generator[tuple[A, list[pa.Array]]]:
     """The work on the bins of each block of a source, over threads, in the order of the rows.
 
-    With it come other columns of the block, which are to be kept.
+    With it come other columns of the block, which are to be kept. With a memory limit, blocks are
+    as large as it allows; the kernels should be loaded by then.
     """
     n_jobs = check_jobs(n_jobs)
 
@@ -135,12 +142,55 @@ def stream(
         return work(block.bins(binning)), block.kept
 
     with tempfile.TemporaryDirectory(prefix="sparrow-predict-") as scratch:
-        blocks = read_features(binning, data, Path(scratch), keep, header=header, format=format)
+        sizes = BlockSizes(limit, n_jobs)
+        blocks = read_features(
+            binning, data, Path(scratch), keep, header=header, format=format, sizes=sizes
+        )
         with (
             closing(prefetch(blocks, AHEAD)) as ahead,
             closing(ordered_map(bin_and_work, ahead, n_jobs, n_jobs + AHEAD)) as results,
         ):
             yield from results
+
+
+class BlockSizes:
+    """How many rows blocks may have within a memory limit: as many as without one, or fewer.
+
+    Parameters
+    ----------
+    limit : int or None
+        Bytes of the whole process; beside rows that the caller holds, of what is added.
+    n_jobs : int
+        Threads that work on blocks.
+    results : int
+        Bytes of what is made of blocks, until it is written.
+    """
+
+    def __init__(self, limit: int | None, n_jobs: int, results: int = RESULT_BYTES) -> None:
+        self._limit, self._results = limit, results
+        self._blocks = 2 * AHEAD + n_jobs + 2  # that wait, or are worked on
+
+    def rows(self, source: Source, columns: Sequence[str], n_features: int) -> int:
+        """Rows of a block of these columns; a MemoryLimitError names a limit that would do."""
+        if self._limit is None:
+            return BLOCK_ROWS
+        parts = {"results": self._results}
+        if not source.in_memory:
+            parts |= {LIBRARIES: held(), "reading": source.reading_bytes(columns)}
+        row_bytes = self._blocks * (VALUE_BYTES * len(columns) + n_features + STATE_BYTES)
+        Budget(self._limit, {**parts, "blocks on the way": MIN_BLOCK_ROWS * row_bytes}).check()
+        return min(BLOCK_ROWS, (self._limit - sum(parts.values())) // row_bytes)
+
+
+def load_kernels(binning: Binning, forest: Forest) -> None:
+    """Compile or load what prediction runs, so that it counts before memory is divided."""
+    types = {"category": pa.string(), "time": pa.timestamp("us")}
+    columns = [
+        pa.nulls(1, types.get(f.kind) or pa.type_for_alias(f.kind)) for f in binning.features
+    ]
+    bins = np.empty((1, len(columns)), np.uint8)
+    binning.apply(pa.RecordBatch.from_arrays(columns, binning.names), bins)
+    score_bins(bins, forest, 0.0, 0)
 
 
 def reading(
@@ -173,6 +223,7 @@ def read_features(
     *,
     header: bool = True,
     format: str | None = None,
+    sizes: BlockSizes | None = None,
 ) -> Iterator[FeatureBlock]:
     """The columns that a model needs, of any source that ingest reads, and others to keep."""
     names = columns_of(binning, data)
@@ -181,8 +232,10 @@ def read_features(
     _check_there(source, names, "which the model was trained on")
     _check_there(source, keep, "which is to be kept")
     check_kinds(binning, source, names)
+    columns = list(dict.fromkeys([*names, *keep]))
+    rows = BLOCK_ROWS if sizes is None else sizes.rows(source, columns, len(names))
     row = 0
-    for batch in source.blocks(list(dict.fromkeys([*names, *keep])), BLOCK_ROWS):
+    for batch in source.blocks(columns, rows):
         kept = [batch.column(name) for name in keep]
         features = batch.select(names).rename_columns(binning.names)
         yield FeatureBlock(features, kept, source, row)

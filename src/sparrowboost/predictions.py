@@ -19,8 +19,9 @@ from sparrowboost.disk import guard_disk, replacing
 from sparrowboost.errors import DataError, DiskFullError
 from sparrowboost.lookup import Bins
 from sparrowboost.losses import probability
+from sparrowboost.memory import give_back_early, parse_size
 from sparrowboost.model import Model, check_model
-from sparrowboost.predict import score_bins, stream
+from sparrowboost.predict import load_kernels, score_bins, stream
 from sparrowboost.progress import make_progress
 from sparrowboost.sources import check_apart
 from sparrowboost.sources.arrays import from_numpy, strings
@@ -40,6 +41,7 @@ def write_predictions(
     keep: str | Sequence[str] = (),
     header: bool = True,
     format: str | None = None,
+    memory_limit: int | float | str | None = None,
     n_jobs: int | None = None,
     verbose: int = 1,
 ) -> int:
@@ -60,6 +62,9 @@ def write_predictions(
         Columns of the source to write before them, such as an id. Those of CSV files that are no
         features stay the text that they are.
     header, format : as in `ingest`
+    memory_limit : int or str, optional
+        Peak memory of the process, such as "512MB"; one that is too small is refused before any
+        row is read. Default: none, and blocks of 16,384 rows are held.
     n_jobs : int, optional
         Threads; default: as many as this process may use.
     verbose : int
@@ -103,13 +108,17 @@ def write_predictions(
     if file.is_dir():
         raise DataError(f"{file}: is a folder; give the name of a file.")
     check_apart(file, data)
+    limit = None if memory_limit is None else parse_size(memory_limit)
+    if limit is not None:
+        give_back_early()
+        load_kernels(model.binning, model.forest)
     n = 0
     with (
         make_progress(verbose) as progress,
         progress.task("predicting", None) as task,
         replacing(file) as partial,
         closing(
-            _batches(model, data, columns, keep, n_jobs, header=header, format=format)
+            _batches(model, data, columns, keep, n_jobs, header=header, format=format, limit=limit)
         ) as batches,
     ):
         writer: Any = None

@@ -64,18 +64,24 @@ class Shuffle:
         or smaller
     memory : bytes that the buckets' buffers may take
     seed : of the permutation
+    state : to go on from, and from the file as it was then
     """
 
-    def __init__(self, path: Path, width: int, n_rows: int, memory: int, seed: int) -> None:
-        n_buckets = math.ceil(max(n_rows, 1) * width / BUCKET_BYTES)
-        n_buckets = min(n_buckets, max(memory // MIN_SEGMENT_BYTES, 1))
+    def __init__(
+        self,
+        path: Path,
+        width: int,
+        n_rows: int,
+        memory: int,
+        seed: int,
+        state: Mapping[str, npt.NDArray[Any]] | None = None,
+    ) -> None:
+        sizes = _sizes(width, n_rows, memory) if state is None else state["sizes"].tolist()
+        n_buckets: int = sizes[0]
+        self._slots: int = sizes[1]
+        self._extent_rows: int = sizes[2]
         self._expected = n_rows
-        self._of_label = math.ceil(n_buckets / 2)  # buckets of each label; the first one's first
-        n_buckets = 2 * self._of_label
-        buffers = min(memory, max(MIN_MEMORY, n_buckets * SEGMENT_BYTES))
-        self._slots = max(1, buffers // (n_buckets * width))
-        segments = max(1, EXTENT_BYTES // (self._slots * width))
-        self._extent_rows = segments * self._slots
+        self._of_label = n_buckets // 2  # buckets of each label; the first one's first
         self._buckets = np.empty((n_buckets, self._slots, width), np.uint8)
         self._fill = np.zeros(n_buckets, np.int64)
         self._runs: list[list[Run]] = [[] for _ in range(n_buckets)]
@@ -83,7 +89,10 @@ class Shuffle:
         self._seed = np.uint64(seed)
         self._n_rows = 0
         self._path = path
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        if state is not None:
+            self._restore(state)
+        how = os.O_RDWR if state is not None else os.O_RDWR | os.O_CREAT | os.O_EXCL
+        self._file = os.open(path, how, 0o666)
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """All that is not in the file, to go on from; the file is on the disk when it returns."""
@@ -98,25 +107,13 @@ class Shuffle:
             "runs": np.array(runs, np.int64).reshape(-1, 4),
         }
 
-    @classmethod
-    def resumed(cls, path: Path, seed: int, state: Mapping[str, npt.NDArray[Any]]) -> Shuffle:
-        """Go on from a state, and from the file as it was then."""
-        self = cls.__new__(cls)
-        n_buckets, self._slots, self._extent_rows, self._file_rows, self._n_rows = state[
-            "sizes"
-        ].tolist()
-        self._of_label = n_buckets // 2
-        self._fill = state["fill"].astype(np.int64)
-        held = state["held"]
-        self._buckets = np.empty((n_buckets, self._slots, held.shape[1]), np.uint8)
+    def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        self._file_rows, self._n_rows = state["sizes"][3:].tolist()
+        self._fill[:] = state["fill"]
         for b, end in enumerate(np.cumsum(self._fill)):
-            self._buckets[b, : self._fill[b]] = held[end - self._fill[b] : end]
-        self._runs = [[] for _ in range(n_buckets)]
+            self._buckets[b, : self._fill[b]] = state["held"][end - self._fill[b] : end]
         for b, *run in state["runs"].tolist():
             self._runs[b].append(Run(*run))
-        self._seed, self._path = np.uint64(seed), path
-        self._file = os.open(path, os.O_RDWR)
-        return self
 
     def put(self, records: Records, codes: npt.NDArray[np.uint8]) -> None:
         """Take the next rows of the source, and the label code of each: 0 or 1."""
@@ -195,6 +192,15 @@ class Shuffle:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+def _sizes(width: int, n_rows: int, memory: int) -> tuple[int, int, int]:
+    """How many buckets there are, rows that each holds in memory, and rows of an extent."""
+    n_buckets = math.ceil(max(n_rows, 1) * width / BUCKET_BYTES)
+    n_buckets = 2 * math.ceil(min(n_buckets, max(memory // MIN_SEGMENT_BYTES, 1)) / 2)
+    buffers = min(memory, max(MIN_MEMORY, n_buckets * SEGMENT_BYTES))
+    slots = max(1, buffers // (n_buckets * width))
+    return n_buckets, slots, slots * max(1, EXTENT_BYTES // (slots * width))
 
 
 def file_bytes(blocks: Iterable[StoredBlock], width: int) -> int:

@@ -242,7 +242,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         manifest = json.loads(file.read_bytes())
     except FileNotFoundError:
         raise StoreError(_no_manifest(path)) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StoreError(f"{file}: cannot be read ({error}); ingest again.") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise StoreError(f"{path}: not a Sparrow store.")

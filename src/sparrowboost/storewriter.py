@@ -197,12 +197,11 @@ class StoreWriter:
         """
         self._binning = binning
         self.layout = Layout(len(binning.features), weighted)
-        if self.progress is not None:
-            self._shuffle = Shuffle.resumed(self._rows, seed, self.progress)
-            return
-        (self.path / PROGRESS).unlink(missing_ok=True)
-        check_room(self.path, n_rows * self.layout.row_bytes)
-        self._shuffle = Shuffle(self._rows, self.layout.row_bytes, stage_rows, memory, seed)
+        if self.progress is None:
+            (self.path / PROGRESS).unlink(missing_ok=True)
+            check_room(self.path, n_rows * self.layout.row_bytes)
+        width = self.layout.row_bytes
+        self._shuffle = Shuffle(self._rows, width, stage_rows, memory, seed, self.progress)
 
     @property
     def block_rows(self) -> int:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,10 +67,11 @@ class Rows(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A chunk's place in the file, and its rows."""
+    """A chunk's place in the file, its rows, and the checksum of their bytes."""
 
     place: int
     n: int
+    crc32: int
 
 
 class Strata:
@@ -172,7 +174,7 @@ class Strata:
                 written = os.pwrite(self._file.fileno(), left, at)
                 at, left = at + written, left[written:]
         self.bytes_written += data.nbytes
-        return Chunk(place, n)
+        return Chunk(place, n, zlib.crc32(data.data))
 
     def _views(self, data: npt.NDArray[np.uint8], n: int) -> Rows:
         """The parts of a chunk of n rows; numbers first, so that they are aligned."""
@@ -205,8 +207,12 @@ class Strata:
             return chunk
         data = np.empty(chunk.n * self._row_bytes, np.uint8)
         at = chunk.place * self.chunk_rows * self._row_bytes
-        if read_all(self._file.fileno(), data, at) < len(data):
-            raise StoreError(f"{self._folder}: the scratch file was cut off while in use.")
+        n_read = read_all(self._file.fileno(), data, at)
+        if n_read < len(data) or zlib.crc32(data.data) != chunk.crc32:
+            raise StoreError(
+                f"{self._folder}: the scratch file is damaged (from byte {at:,} on); train again, "
+                "without the checkpoint if there is one."
+            )
         self.bytes_read += data.nbytes
         return self._views(data, chunk.n)
 
@@ -226,7 +232,7 @@ class Strata:
         names = [f"strata_{name}" for name in Rows._fields]
         parts = Rows._make(map(np.concatenate, zip(*rows, strict=True))) if rows else ()
         return {
-            "strata_chunks": np.array(chunks, np.int64).reshape(-1, 3),
+            "strata_chunks": np.array(chunks, np.int64).reshape(-1, 4),
             "strata_free": np.array(self._free, np.int64),
             "strata_waiting": self._waiting.copy(),
             **dict(zip(names, parts, strict=False)),
@@ -234,9 +240,9 @@ class Strata:
 
     def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
         """Go on from a state, and from the file as it was then."""
-        for k, place, n in state["strata_chunks"].tolist():
-            self._chunks[k].append(Chunk(place, n))
-            self._places = max(self._places, place + 1)
+        for k, *chunk in state["strata_chunks"].tolist():
+            self._chunks[k].append(Chunk(*chunk))
+            self._places = max(self._places, chunk[0] + 1)
         self._free = state["strata_free"].tolist()
         self._places = max([self._places, *(place + 1 for place in self._free)])
         self._waiting[:] = state["strata_waiting"]

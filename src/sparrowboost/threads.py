@@ -44,8 +44,8 @@ def prefetch(items: Iterable[A], ahead: int) -> Generator[A]:
             put(None, error)
 
     thread = threading.Thread(target=produce, name="sparrow-read", daemon=True)
-    thread.start()
     try:
+        thread.start()
         while True:
             item, error = waiting.get()
             if isinstance(error, StopIteration):
@@ -55,7 +55,8 @@ def prefetch(items: Iterable[A], ahead: int) -> Generator[A]:
             yield item  # type: ignore[misc]
     finally:
         stop.set()
-        thread.join()
+        if thread.ident is not None:  # interrupted before it began
+            thread.join()
 
 
 def ordered_map(

@@ -20,7 +20,14 @@ from sparrowboost.labels import same_label
 from sparrowboost.losses import MAX_MARGIN
 from sparrowboost.metrics import auc
 from sparrowboost.model import Model
-from sparrowboost.predict import BLOCK_ROWS, FeatureBlock, check_kinds, columns_of, reading
+from sparrowboost.predict import (
+    BLOCK_ROWS,
+    BlockSizes,
+    FeatureBlock,
+    check_kinds,
+    columns_of,
+    reading,
+)
 from sparrowboost.store import Block, Dataset
 from sparrowboost.table import open_table
 from sparrowboost.threads import Crew
@@ -202,6 +209,7 @@ def read_labelled(
     *,
     header: bool = True,
     format: str | None = None,
+    sizes: BlockSizes | None = None,
 ) -> Iterator[Block]:
     """Rows of a source with their labels, in their order, binned as the model's."""
     data, label, weight = _parts_of(valid, label_name)
@@ -219,7 +227,10 @@ def read_labelled(
         )
         check_kinds(binning, table.source, columns)
         row = 0
-        with closing(table.blocks(BLOCK_ROWS)) as blocks:
+        rows = BLOCK_ROWS
+        if sizes is not None:
+            rows = sizes.rows(table.source, table.read_columns, len(binning.features))
+        with closing(table.blocks(rows)) as blocks:
             for batch, codes, weights in blocks:
                 if columns != binning.names:
                     batch = batch.select(columns).rename_columns(binning.names)

@@ -20,6 +20,8 @@ N_STATE = 10
 DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = range(4)
 PLAIN, PLAIN_DICTIONARY, RLE, RLE_DICTIONARY = 0, 2, 3, 8
 MAX_WIDTH = 24  # bits of a place
+MAX_REPEATS = 2**31 - 1  # of a number in a run, and
+MAX_GROUPS = MAX_REPEATS // 8  # groups of eight numbers in one: a page that says more is damaged
 
 MORE, WRONG = -1, -2  # instead of a position: bytes are lacking, or make no sense
 MAX_DEPTH = 8
@@ -261,7 +263,7 @@ def take_runs(data, stop, width, state, out):
     while done < m:
         if state[LEFT] == 0:
             head, at = _varint(data[:stop], state[AT])
-            if at < 0 or head < 0:
+            if at < 0 or head < 0 or head >> 1 > (MAX_GROUPS if head & 1 else MAX_REPEATS):
                 return done
             state[REPEATED] = 1 - (head & 1)
             if head & 1:

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from sparrowboost.errors import DataError
 from sparrowboost.sources import inmemory
-from sparrowboost.sources.base import Files, Source, reading
+from sparrowboost.sources.base import Files, Source, Steady, reading, stamp
 from sparrowboost.sources.columns import (
     Kind,
     RowError,
@@ -193,13 +193,15 @@ def expand(given: Sequence[str | os.PathLike[str]]) -> list[Path]:
 
 
 def _open_files(given: Sequence[str | os.PathLike[str]], options: OpenOptions) -> Source:
-    parts = []
+    opened = []
     for path in expand(given):
         with reading(str(path)):
-            parts.append(FORMATS[options.format or _format(path)](path, options))
-    shards = [part for part in parts if isinstance(part, LibsvmFile)]
+            was = stamp(path)
+            opened.append((FORMATS[options.format or _format(path)](path, options), path, was))
+    shards = [source for source, _, _ in opened if isinstance(source, LibsvmFile)]
     if shards:
         align(shards)
+    parts = [Steady(*what) for what in opened]
     return parts[0] if len(parts) == 1 else Files(parts)
 
 

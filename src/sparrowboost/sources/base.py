@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,8 @@ import pyarrow as pa
 from sparrowboost.errors import DataError, StoreError
 from sparrowboost.sources.arrays import from_numpy
 from sparrowboost.sources.columns import Kind, join_kinds, kind_of
+
+A = TypeVar("A")
 
 # As many places as a feature has bins: even a sorted column gets a value near each quantile.
 PLACES = 256
@@ -149,6 +152,68 @@ def thin(batch: pa.RecordBatch, share: float, rng: np.random.Generator) -> pa.Re
     if share >= 1:
         return batch
     return batch.filter(from_numpy(rng.random(batch.num_rows) < share))
+
+
+class Steady:
+    """A file as a source, which must stay as it is for as long as it is read.
+
+    A text that is cut off at the end of a line is still a text, and a file that is mapped into
+    memory kills who reads behind its new end. So it is looked at before each block and at the end.
+
+    Parameters
+    ----------
+    source : Source
+    path : Path
+    was : tuple of int
+        Its `stamp` before it was opened.
+    """
+
+    def __init__(self, source: Source, path: Path, was: tuple[int, ...]) -> None:
+        self.name, self.columns = source.name, source.columns
+        self.n_rows, self.exact_rows = source.n_rows, source.exact_rows
+        self.in_memory = source.in_memory
+        self.kind, self.reading_bytes = source.kind, source.reading_bytes
+        self._source, self._path, self._was = source, path, was
+
+    def stretches(self) -> list[int]:
+        return self._source.stretches()
+
+    def blocks(
+        self, columns: Sequence[str], rows: int, only: Sequence[int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        return self._watched(self._source.blocks(columns, rows, only))
+
+    def peek(
+        self, columns: Sequence[str], rows: int, rng: np.random.Generator
+    ) -> Iterator[pa.RecordBatch | Forget]:
+        return self._watched(self._source.peek(columns, rows, rng))
+
+    def _watched(self, items: Iterator[A]) -> Iterator[A]:
+        self._check()
+        try:
+            for item in items:
+                yield item
+                self._check()
+        except DataError:
+            self._check()  # is more to the point than what came of it
+            raise
+        self._check()
+
+    def _check(self) -> None:
+        try:
+            how = "" if stamp(self._path) == self._was else "was changed"
+        except OSError as error:
+            how = f"cannot be read any more ({error.strerror})"
+        if how:
+            raise DataError(
+                f"{self.name}: {how} while it was in use; begin again when nobody writes to it."
+            )
+
+
+def stamp(path: Path) -> tuple[int, ...]:
+    """What changes when a file is replaced or written to."""
+    stat = path.stat()
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 class Files:

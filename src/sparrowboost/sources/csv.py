@@ -27,8 +27,10 @@ from sparrowboost.sources.infer import (
 )
 from sparrowboost.sources.text import (
     CHUNK_BYTES,
+    Loan,
     QuoteWatch,
     has_open_lines,
+    lent,
     line_ranges,
     mean_line_bytes,
 )
@@ -180,7 +182,7 @@ class CsvFile:
             batches = list(self._thinned(types, share, rng))
         n_rows = sum(batch.num_rows for batch in batches)
         if n_rows == 0 and head.strip():
-            for _ in self._stream(types, strict=True):  # says what is wrong with every row
+            for _ in self._stream(types):  # says what is wrong with every row
                 pass
         if n_rows and self._lines_are_rows:
             self._line_bytes = n_bytes / n_rows
@@ -201,7 +203,7 @@ class CsvFile:
     def blocks(
         self, columns: Sequence[str], rows: int, only: Sequence[int] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        for row, whole in self._stream(self._parser_types(columns), strict=True):
+        for row, whole in self._stream(self._parser_types(columns)):
             batch = self._finish(whole, row)
             for start in range(0, batch.num_rows, rows):
                 yield batch.slice(start, rows)
@@ -225,17 +227,18 @@ class CsvFile:
     def _thinned(
         self, types: Types, share: float, rng: np.random.Generator
     ) -> Iterator[pa.RecordBatch]:
-        """Each row with probability `share`; what is wrong with others, `blocks` will say."""
-        for _, batch in self._stream(dict.fromkeys(types, pa.binary()), strict=False):
+        """Each row with probability `share`; what is wrong with a cell, `blocks` will say."""
+        for _, batch in self._stream(dict.fromkeys(types, pa.binary())):
             yield _forgiving(thin(batch, share, rng), types)
 
     def _parse(self, data: bytes, types: Types) -> tuple[list[pa.RecordBatch], bool]:
         """Rows from the middle of the file, and whether some were no rows of this table."""
         skipped: list[int | None] = []
+        data = data.decode(errors="replace").encode()  # Arrow cannot skip what is no text
         read = pcsv.ReadOptions(
             column_names=self.columns, block_size=len(data) + 1, use_threads=False
         )
-        parse = self._parse_options(strict=False, skipped=skipped)
+        parse = self._parse_options(skipped)
         try:
             table = pcsv.read_csv(pa.BufferReader(data), read, parse, self._convert_options(types))
             return table.to_batches(), bool(skipped)
@@ -244,14 +247,14 @@ class CsvFile:
             table = pcsv.read_csv(pa.BufferReader(data), read, parse, texts)
             return [_forgiving(batch, types) for batch in table.to_batches()], bool(skipped)
 
-    def _stream(self, types: Types, *, strict: bool) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def _stream(self, types: Types) -> Iterator[tuple[int, pa.RecordBatch]]:
         """All rows as the parser gives them, and the number of rows before each batch."""
         done, block_bytes = 0, BLOCK_BYTES
         while True:
             row = 0
-            with QuoteWatch(self._path, self._body, self._delimiter) as file:
+            with QuoteWatch(self._path, self._body, self._delimiter) as file, lent(file) as hand:
                 try:
-                    for batch in self._open(file, types, block_bytes, strict=strict):
+                    for batch in self._open(hand, types, block_bytes):
                         self._check_quotes(file.swallowing)
                         new = batch.slice(min(max(done - row, 0), batch.num_rows))
                         row += batch.num_rows
@@ -270,32 +273,33 @@ class CsvFile:
             block_bytes = min(8 * block_bytes, MAX_BLOCK_BYTES)
 
     def _open(
-        self, file: QuoteWatch | pa.NativeFile, types: Types, block_bytes: int, *, strict: bool
+        self, hand: list[Loan] | list[pa.NativeFile], types: Types, block_bytes: int
     ) -> pcsv.CSVStreamingReader:
+        """A reader of the file in a list, which is taken out: nobody else is to hold on to it."""
         return pcsv.open_csv(
-            file,
+            hand.pop(),
             read_options=pcsv.ReadOptions(
                 column_names=self.columns,
                 skip_rows=self._skip_rows,
                 block_size=block_bytes,
                 use_threads=False,  # as fast, and errors then name the row
             ),
-            parse_options=self._parse_options(strict=strict),
+            parse_options=self._parse_options(),
             convert_options=self._convert_options(types),
         )
 
-    def _parse_options(
-        self, *, strict: bool, skipped: list[int | None] | None = None
-    ) -> pcsv.ParseOptions:
+    def _parse_options(self, skipped: list[int | None] | None = None) -> pcsv.ParseOptions:
+        """How to tell rows apart; those with too few or too many cells are errors, or skipped."""
+
         def skip(row: pcsv.InvalidRow) -> str:
-            if skipped is not None:
-                skipped.append(row.number)
+            assert skipped is not None
+            skipped.append(row.number)
             return "skip"
 
         return pcsv.ParseOptions(
             delimiter=self._delimiter,
             newlines_in_values=True,
-            invalid_row_handler=None if strict else skip,
+            invalid_row_handler=None if skipped is None else skip,
         )
 
     def _convert_options(self, types: Types) -> pcsv.ConvertOptions:
@@ -376,13 +380,12 @@ class CsvFile:
         stop, rows = offset - len(line), 0
         if stop > self._body:
             with pa.OSFile(str(self._path)) as whole:
-                reader = self._open(
-                    whole.get_stream(0, stop),
-                    {self.columns[0]: pa.binary()},
-                    MAX_BLOCK_BYTES,
-                    strict=False,
-                )
-                rows = sum(batch.num_rows for batch in reader)
+                types = {self.columns[0]: pa.binary()}
+                try:
+                    reader = self._open([whole.get_stream(0, stop)], types, MAX_BLOCK_BYTES)
+                    rows = sum(batch.num_rows for batch in reader)
+                except pa.ArrowInvalid as error:  # a row before it is no row
+                    self._explain(error)
         return rows + 1 + self._skip_rows
 
 

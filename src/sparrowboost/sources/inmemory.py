@@ -35,7 +35,7 @@ def from_npy(path: Path, name: str) -> Sliced:
             array = np.load(path, mmap_mode="r", allow_pickle=False)
     except DataError:  # a ValueError that says what is to be said
         raise
-    except (ValueError, EOFError) as error:
+    except Exception as error:  # of many types: numpy reads the header as it reads Python
         raise DataError(f"{name}: not a readable .npy file of numbers ({error}).") from None
     if not isinstance(array, np.ndarray):
         raise DataError(f"{name}: holds several arrays (.npz); save one of them with numpy.save.")
@@ -183,7 +183,20 @@ def from_polars(frame: Any, name: str = "frame") -> Sliced:
     def read(start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
         return one_batch(frame.select(list(columns)).slice(start, stop - start).to_arrow())
 
-    return Sliced(name, frame.head(0).to_arrow().schema, frame.height, read)
+    return Sliced(name, _polars_schema(frame, name), frame.height, read)
+
+
+def _polars_schema(frame: Any, name: str) -> pa.Schema:
+    try:
+        return frame.head(0).to_arrow().schema
+    except pa.ArrowException as error:
+        if frame.width > 1:  # whose fault it is, each column alone tells
+            for column in frame.columns:
+                _polars_schema(frame.select(column), name)
+        raise DataError(
+            f"{name}: column {frame.columns[0]!r} is {frame.dtypes[0]}, which Arrow cannot hold "
+            f"({error}); cast it to another type, or drop it."
+        ) from None
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:

@@ -46,10 +46,10 @@ class IpcFile:
             # One column is enough to count rows by: in a packed file, each is unpacked to be read.
             reader = self._reader([0])
             counts = [reader.get_batch(i).num_rows for i in range(reader.num_record_batches)]
-        except (pa.ArrowInvalid, OSError) as error:
+            self.columns = list(self._schema.names)
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise DataError(_unreadable(name, error)) from None
         self._ends = list(itertools.accumulate(counts))
-        self.columns = list(self._schema.names)
         check_names(name, self.columns)
         self.n_rows = sum(counts)
 
@@ -110,16 +110,35 @@ class IpcFile:
                     held = index
                 first = self._ends[index - 1] if index else 0
                 n = min(rows, stop - start, self._ends[index] - start)
-                yield batch.slice(start - first, n)
-                start += n
+                part = self._checked(batch.slice(start - first, n))
                 if hasattr(self._map, "madvise"):  # not on Windows
                     self._map.madvise(mmap.MADV_DONTNEED)
+                yield part
+                start += n
 
     def _batch(self, reader: pa.RecordBatchFileReader, index: int) -> pa.RecordBatch:
         try:
-            return reader.get_batch(index)
-        except (pa.ArrowInvalid, OSError) as error:
+            batch = reader.get_batch(index)
+            batch.validate()  # which Arrow does not do by itself
+            return batch
+        except (pa.ArrowException, OSError) as error:
             raise DataError(_unreadable(self.name, error)) from None
+
+    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch in memory; a DataError if some words of it are not there, or are no text.
+
+        What was mapped is copied: nobody touches the map later on, when the file may be shorter.
+        """
+        try:
+            for column in batch.columns:
+                if not pa.types.is_primitive(column.type):
+                    column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise DataError(_unreadable(self.name, error)) from None
+        if self._packed:
+            return batch
+        copies = [pa.concat_arrays([column]) for column in batch.columns]
+        return pa.RecordBatch.from_arrays(copies, schema=batch.schema)
 
 
 def _unreadable(name: str, error: Exception) -> str:

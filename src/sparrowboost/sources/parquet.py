@@ -60,7 +60,10 @@ class ParquetFile:
             meta = file.metadata
             self._group_rows = [meta.row_group(g).num_rows for g in range(meta.num_row_groups)]
             self.n_rows = meta.num_rows
-        self.columns = list(self._schema.names)
+        try:
+            self.columns = list(self._schema.names)
+        except UnicodeDecodeError as error:
+            raise DataError(_unreadable(self.name, error)) from None
         check_names(self.name, self.columns)
 
     def _open(self, read_dictionary: Sequence[str] = ()) -> pq.ParquetFile:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import shutil
+import threading
+import weakref
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,6 +23,7 @@ from sparrowboost.sources.base import random_runs
 CHUNK_BYTES = 1 << 20
 # Bytes at the start of a file from which the first guess at a line's length is made.
 HEAD_BYTES = 1 << 16
+LOAN_SECONDS = 10.0  # to wait for a read of a block, which takes milliseconds
 QUOTE, NEWLINE, RETURN = b'"\n\r'
 
 
@@ -102,6 +106,36 @@ def has_open_lines(data: bytes) -> bool:
         np.flatnonzero(bytes_ == QUOTE), np.flatnonzero(bytes_ == NEWLINE)
     )
     return bool(np.any(quotes_before % 2))
+
+
+class Loan:
+    """A file of Python's for as long as Arrow has it; see `lent`."""
+
+    closed = False
+
+    def __init__(self, file: io.FileIO) -> None:
+        self.read = file.read
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@contextmanager
+def lent(file: io.FileIO) -> Iterator[list[Loan]]:
+    """A file to hand to Arrow, in a list to take it from; waits at the end until Arrow has let go.
+
+    Arrow reads ahead in a thread of its own, and does not stop at once when its reader is gone. A
+    thread that asks for the interpreter while that ends would take the process with it.
+    """
+    loan, returned = Loan(file), threading.Event()
+    weakref.finalize(loan, returned.set)
+    hand = [loan]
+    del loan
+    try:
+        yield hand
+    finally:
+        hand.clear()
+        returned.wait(LOAN_SECONDS)
 
 
 class QuoteWatch(io.FileIO):
