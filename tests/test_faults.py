@@ -112,8 +112,8 @@ def during_reading(monkeypatch, source, deed):
         opened = opener(path, options)
         blocks = opened.blocks
 
-        def meddling(columns, rows):
-            for i, batch in enumerate(blocks(columns, rows)):
+        def meddling(columns, rows, only=None):
+            for i, batch in enumerate(blocks(columns, rows, only)):
                 if i == 1:
                     deed(path)
                 yield batch

@@ -12,6 +12,7 @@ from sparrowboost.supply import EARLY, MAX_PASSES, Sizes, Supply
 @pytest.fixture(autouse=True)
 def small_samples_bear_any_rules(monkeypatch):
     monkeypatch.setattr(sparrowboost.supply, "ROWS_PER_RULE", 0)
+    monkeypatch.setattr(sparrowboost.supply, "LARGEST_ROWS_PER_RULE", 0)
 
 
 def fake_sample(n=1_000, n_eff=1_000.0):

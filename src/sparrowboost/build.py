@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -195,12 +195,13 @@ def ingest(
             with store, progress.task("binning rows", table.source.n_rows) as task:
                 saver = Saver(store, binning, row_bytes)
                 rows = plan.block_rows(row_bytes)
-                for number, stage in enumerate(stages):
-                    bin_rows(table, binning, store, stage.only, rows, n_jobs, task, saver, stop)
-                    store.cut()
-                    if number < len(stages) - 1:
+                passing = bin_rows(table, binning, store, stages, rows, n_jobs, task, saver, stop)
+                with closing(passing) as over:
+                    for _ in over:
+                        store.cut()
                         both = table.labels.n_values == 2
                         yield store.snapshot(table.labels.order(), _about()) if both else None
+                store.cut()
                 tell_empty(binning, saver.has_values)
                 yield store.finish(table.labels.order(), _about())
 
@@ -364,14 +365,16 @@ def bin_rows(
     table: Table,
     binning: Binning,
     store: StoreWriter,
-    only: Sequence[int] | None,
+    stages: Sequence[Stage],
     block_rows: int,
     n_jobs: int,
     task: Task,
     saver: Saver,
     stop: threading.Event,
-) -> None:
-    """One pass over the source or some stretches of it: rows are binned, and put into the store."""
+) -> Generator[None]:
+    """One pass over the source: rows are binned, and put into the store. Gives after each stage."""
+    only = [number for stage in stages for number in stage.only or ()] or None
+    ends = [stage.n_rows for stage in stages[:-1]]
     width, d = store.layout.row_bytes, store.layout.n_features
     missing = binning.n_bins.astype(np.uint8) - 1
     has_values = saver.has_values
@@ -396,6 +399,11 @@ def bin_rows(
             saver.count(len(records))
             if stop.is_set():
                 raise DataError("ingest was stopped.")
+            if ends:
+                ends[0] -= len(records)
+                if ends[0] == 0:  # a block lies in one stretch
+                    del ends[0]
+                    yield
 
 
 class Saver:

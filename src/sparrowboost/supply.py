@@ -16,6 +16,7 @@ from sparrowboost.sampler import Guide, Sampler
 FIRST_ROWS = 1 << 15  # of the first sample: early edges are large and need few rows
 MAX_PASSES = 32.0  # over one sample: then its own noise has been learned often enough
 ROWS_PER_RULE = 500  # of a sample: more rules than it has such, and they fit its own noise
+LARGEST_ROWS_PER_RULE = 1_500  # the same where it cannot grow, and only fresh rows tell more
 EARLY = 0.5  # how worn the sample is when the next one is begun, in the background
 UNPROVED = 0.5  # share of trees without any proof from which on the next sample is larger
 GROWTH = 2
@@ -88,7 +89,9 @@ class Supply:
         sample = self._sample
         left = sample.n_eff / sample.n_eff_drawn
         diverged = (1 - left) / (1 - self._theta)
-        read = max(self._scanned / MAX_PASSES, self._rules * ROWS_PER_RULE) / sample.n
+        largest = self._rows >= self._sizes.most
+        per_rule = LARGEST_ROWS_PER_RULE if largest else ROWS_PER_RULE
+        read = max(self._scanned / MAX_PASSES, self._rules * per_rule) / sample.n
         if max(diverged, read) >= EARLY and not self._sampler.requested:
             if self._unproved > UNPROVED * self._trees:
                 self._grow()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import itertools
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -69,7 +70,8 @@ class Source(Protocol):
     ) -> Iterator[pa.RecordBatch]:
         """All rows in order, at most `rows` at a time; or those of some stretches, each by itself.
 
-        `only` has numbers of stretches, ascending. Where there are none, it is not given.
+        `only` has numbers of stretches, to be read in this order. Where there are no stretches, it
+        is not given.
         """
         ...
 
@@ -262,13 +264,10 @@ class Files:
             for part in self.parts:
                 yield from part.blocks(columns, rows)
             return
-        first = 0
-        for part in self.parts:
-            end = first + len(part.stretches())
-            some = [number - first for number in only if first <= number < end]
-            first = end
-            if some:
-                yield from part.blocks(columns, rows, some)
+        ends = list(itertools.accumulate(len(part.stretches()) for part in self.parts))
+        for i, some in itertools.groupby(only, key=lambda number: bisect_right(ends, number)):
+            first = ends[i - 1] if i else 0
+            yield from self.parts[i].blocks(columns, rows, [number - first for number in some])
 
     def peek(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
