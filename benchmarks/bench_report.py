@@ -1,9 +1,10 @@
 """Tables and pictures of the bench, from results/bench/*.json into the pages that show them.
 
-    python benchmarks/bench_report.py     -> docs/benchmarks.md, README.md, results/bench/*.png
+    python benchmarks/bench_report.py     -> README.md, docs/, results/bench/*.png
 
 A page has marks, `<!-- begin:bench NAME -->` and `<!-- end:bench NAME -->`; what stands between
-them is made here, and a test compares. NAME is a task, "summary" or "machine".
+them is made here, and a test compares. NAME is a task, "summary", "machine", or a table of one of
+the smaller benchmarks (readings.py).
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from pathlib import Path
 
 import curves
 import pictures
+import readings
+from readings import NOT_MEASURED, markdown
 from standings import (
     RESULTS,
     Payload,
@@ -32,11 +35,10 @@ from standings import (
 )
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
+PAGES = tuple(ROOT / name for name in ("README.md", "docs/benchmarks.md", "docs/reliability.md"))
 BLOCK = re.compile(
     r"(<!-- begin:bench (?P<name>[\w-]+) -->\n).*?(<!-- end:bench (?P=name) -->)", re.DOTALL
 )
-NOT_MEASURED = "Not measured yet."
 
 # Columns of the summary: contestants of which the quickest is shown.
 GROUPS = {
@@ -62,11 +64,6 @@ def reached_text(reached: Reached | None, base: Reached | None) -> str:
     if base is not None and base.reached and base is not reached:
         ratio = f" ({more}{reached.seconds / base.seconds:.1f}x)"
     return f"{more}{seconds_text(reached.seconds)}{ratio}"
-
-
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def sparrows(rows: Sequence[Row]) -> Reached | None:
@@ -266,6 +263,7 @@ def machine_block(results: Mapping[str, Sequence[Payload]]) -> str:
 def blocks(results: Mapping[str, Sequence[Payload]]) -> dict[str, str]:
     return {
         **{name: task_block(name, payloads) for name, payloads in results.items()},
+        **readings.blocks(),
         "summary": summary_block(results),
         "machine": machine_block(results),
     }

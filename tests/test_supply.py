@@ -231,3 +231,18 @@ def test_training_has_not_converged_before_all_rows_have_come(sampler):
     assert sampler.more == [True]
     sampler.complete = True
     assert supply.after_failure(None) is None
+
+
+def test_a_sample_that_cannot_grow_is_renewed_sooner(sampler, monkeypatch):
+    monkeypatch.setattr(sparrowboost.supply, "ROWS_PER_RULE", 20)
+    monkeypatch.setattr(sparrowboost.supply, "LARGEST_ROWS_PER_RULE", 60)
+
+    def trees(most):
+        supply, _ = make_supply(sampler, first=1_000, most=most)
+        count = 1
+        while supply.after_tree(None, grown(n_rules=10), 1) is None:
+            count += 1
+        return count
+
+    assert trees(most=2_000) == 5  # of 10 rules each, 1,000 rows / 20
+    assert trees(most=1_000) == 2

@@ -22,7 +22,7 @@ UNPROVED = 0.5  # share of trees without any proof from which on the next sample
 GROWTH = 2
 AGAIN = 0.5  # rows drawn from, to those that have come of the data set: then it is time for more
 FILLED = 0.5  # of the rows asked for, that a sample should have
-WORTH = 2.0  # rows scanned or drawn from that cost as much as to read and store one
+WORTH = 3.0  # rows scanned or drawn from that cost as much as to read and store one
 
 
 @dataclass(frozen=True)
@@ -89,11 +89,11 @@ class Supply:
         sample = self._sample
         left = sample.n_eff / sample.n_eff_drawn
         diverged = (1 - left) / (1 - self._theta)
-        largest = self._rows >= self._sizes.most
+        largest = self._rows >= self._sizes.most and self._filled
         per_rule = LARGEST_ROWS_PER_RULE if largest else ROWS_PER_RULE
         read = max(self._scanned / MAX_PASSES, self._rules * per_rule) / sample.n
         if max(diverged, read) >= EARLY and not self._sampler.requested:
-            if self._unproved > UNPROVED * self._trees:
+            if self._unproved > UNPROVED * self._trees and self._filled:
                 self._grow()
             self._sampler.request(model, Guide.of(sample), self._rows, more=self._short())
         if max(diverged, read) < 1:
@@ -123,8 +123,13 @@ class Supply:
         depends on samples only, not on the time that anything took: same seed, same model.
         """
         read, rows = self._sampler.counts.rows_read, self._sampler.n_rows
-        again, filled = read > AGAIN * rows, self._sample.n >= FILLED * self._rows
-        return (again or not filled) and self._all_scanned + read > WORTH * rows
+        short = read > AGAIN * rows or not self._filled
+        return short and self._all_scanned + read > WORTH * rows
+
+    @property
+    def _filled(self) -> bool:
+        """Whether the sample has about as many rows as it may: not so where heavy rows are few."""
+        return self._sample.n >= FILLED * self._rows
 
     def _grow(self) -> None:
         self._rows = min(GROWTH * self._rows, self._sizes.most)

@@ -1,0 +1,124 @@
+"""Tables of the smaller benchmarks, from results/*.json, for the pages that show them.
+
+Each function is a block of a page, see bench_report.py; it says so where nothing was measured.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+NOT_MEASURED = "Not measured yet."
+
+SETS = {
+    "covtype": "covertype, 581,012 x 54",
+    "adult": "adult, 48,842 x 14",
+    "bank": "bank, 41,188 x 20",
+    "magic04": "magic04, 19,020 x 10",
+    "flights3m": "flights, 3,000,000 x 7, later dates",
+}
+INGESTS = {
+    "sparrow": "**Sparrow**",
+    "xgboost": "XGBoost, `ExtMemQuantileDMatrix`",
+    "lightgbm": "LightGBM, pyarrow read + `Dataset.construct()`",
+    "read": "pyarrow, `iter_batches` alone",
+    "read-bounded": "the same with `pre_buffer=False`",
+}
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _block(name: str, make: Callable[[dict[str, Any]], str], folder: Path) -> str:
+    path = folder / f"{name}.json"
+    if not path.is_file():
+        return NOT_MEASURED
+    results = json.loads(path.read_text())
+    return f"{make(results)}\n\n`{results['command']}`"
+
+
+def small(results: dict[str, Any]) -> str:
+    rows = []
+    for name, title in SETS.items():
+        of = results["summary"].get(name)
+        if of is None:
+            continue
+        ours, theirs = of["sparrow"], of["lightgbm"]
+        rows.append(
+            [title, *(f"{each['auc']:.4f}" for each in (ours, theirs)),
+             *(f"{each['seconds']:.2f}" for each in (ours, theirs))]
+        )  # fmt: skip
+    header = ["", "test AUC, Sparrow", "LightGBM", "seconds, Sparrow", "LightGBM"]
+    return markdown(header, rows)
+
+
+def ingest(results: dict[str, Any]) -> str:
+    rows = [
+        [title, f"{of['seconds']:.2f}", f"{of['ratio']:.2f}", f"{of['peak_rss_mb']:,.0f} MB"]
+        for name, title in INGESTS.items()
+        if (of := results["summary"].get(name)) is not None
+    ]
+    return markdown(["", "seconds", "times those of Sparrow", "peak memory"], rows)
+
+
+def covertype(results: dict[str, Any]) -> str:
+    by = {(of["contestant"], of["fraction"]): of for of in results["summary"]}
+    rows = []
+    for fraction in sorted({fraction for _, fraction in by}):
+        cells = [
+            f"{of['accuracy']:.4f} ({of['accuracy_sd']:.4f})"
+            if (of := by.get((name, fraction))) is not None
+            else ""
+            for name in ("sparrow", "xgboost")
+        ]
+        rows.append([f"{fraction:.0%}", *cells])
+    return markdown(["rows in memory", "Sparrow", "XGBoost, a random part"], rows)
+
+
+def predict(results: dict[str, Any]) -> str:
+    rows = [
+        [f"{trees}, {source}", *(f"{of[name]:,}" for name in ("sparrow", "lightgbm")),
+         f"{of['ratio']:.1f}"]
+        for trees, sources in results["rows_per_second"].items()
+        for source, of in sources.items()
+    ]  # fmt: skip
+    return markdown(["rows a second", "Sparrow", "LightGBM", "ratio"], rows)
+
+
+def scan(results: dict[str, Any]) -> str:
+    by = results["ns_per_value"]
+    columns = list(next(iter(by.values())))
+    rows = [[name, *(f"{of[column]:.2f}" for column in columns)] for name, of in by.items()]
+    return markdown(["ns for each value", *columns], rows)
+
+
+def memory(results: dict[str, Any]) -> str:
+    rows = [
+        [f"{run['rows'] / 1e6:g} M", run["limit"], step, f"{run[step]['seconds']:.1f}",
+         f"{run[step]['peak_rss_mb']:.1f}", f"{run[step]['group_mb']:.1f}"]
+        for run in results["runs"]
+        for step in ("ingest", "train", "predict")
+        if step in run
+    ]  # fmt: skip
+    return markdown(["rows", "limit", "command", "seconds", "peak RSS, MB", "group, MB"], rows)
+
+
+MAKERS = {
+    "small": ("small", small),
+    "ingest": ("ingest", ingest),
+    "covertype-figure": ("covertype", covertype),
+    "predict": ("predict", predict),
+    "scan": ("scan", scan),
+    "memory": ("memory", memory),
+    "memory-50m": ("memory_50m", memory),
+}
+
+
+def blocks(folder: Path = RESULTS) -> dict[str, str]:
+    """By name, what stands between the marks of a page."""
+    return {name: _block(file, make, folder) for name, (file, make) in MAKERS.items()}
