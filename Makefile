@@ -57,8 +57,6 @@ bench-learner: .venv/installed-bench
 	$(BIN)/python benchmarks/bench_predict.py --rounds 1 --rows 300000
 	$(BIN)/python benchmarks/bench_small.py --seeds 3
 	$(BIN)/python benchmarks/bench_defaults.py
-	$(BIN)/python benchmarks/bench_splice.py --rates 0.3 --sparrow-rates 0.3 --trees 500 --cap 300
-	$(BIN)/python benchmarks/bench_table.py --trees-31 400 --sparrow-trees 400 --sparrow-trees-31 450
 	$(BIN)/python benchmarks/bench_covertype.py --rate 0.3 --seeds 3
 
 .venv/created:

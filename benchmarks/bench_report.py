@@ -260,10 +260,13 @@ def machine_block(results: Mapping[str, Sequence[Payload]]) -> str:
     return "\n".join(f"- {where}: {', '.join(what)}" for where, what in by_machine.items())
 
 
-def blocks(results: Mapping[str, Sequence[Payload]]) -> dict[str, str]:
+def blocks(
+    results: Mapping[str, Sequence[Payload]], smaller: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """By name, what stands between the marks of a page."""
     return {
         **{name: task_block(name, payloads) for name, payloads in results.items()},
-        **readings.blocks(),
+        **(readings.blocks() if smaller is None else smaller),
         "summary": summary_block(results),
         "machine": machine_block(results),
     }

@@ -6,7 +6,7 @@ curve   one stage after another
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,19 +41,6 @@ def converged(curve: Sequence[Stage]) -> float:
     return seconds
 
 
-def add_ratio(at: dict[str, Any], base: Mapping[str, Any] | None) -> None:
-    """Say how many times the seconds of `base` it took, if that got there."""
-    if base and base["reached"]:
-        at["ratio"] = round(at["seconds"] / base["seconds"], 3)
-
-
-def reached_cell(at: Mapping[str, Any]) -> str:
-    """``seconds (times sparrow's)``; a > before seconds in which the target was not met."""
-    more = "" if at["reached"] else "> "
-    ratio = f" ({more}{at['ratio']:.1f}x)" if "ratio" in at else ""
-    return f"{more}{at['seconds']:.1f}{ratio}"
-
-
 def best_stage(curve: Sequence[Stage], measured: str) -> Stage:
     pick = min if measured in LOWER_IS_BETTER else max
     return pick(curve, key=lambda stage: stage[measured])
@@ -68,25 +55,6 @@ def envelope(curves: Sequence[Sequence[Stage]], measured: str) -> list[tuple[flo
         if not out or pick(value, out[-1][1]) != out[-1][1]:
             out.append((stage["seconds"], value))
     return out
-
-
-def draw(path: Path, panels: Mapping[str, Mapping[str, Line]], ylabel: str) -> None:
-    """Lines against seconds, a panel for each title; sparrow's are the thick ones."""
-    plot = pyplot()
-    if plot is None:
-        return
-    figure, row = plot.subplots(1, len(panels), figsize=(7.5 * len(panels), 5), squeeze=False)
-    for axes, (title, lines) in zip(row[0], panels.items(), strict=True):
-        for name, points in lines.items():
-            width = 2.5 if name.startswith("sparrow") else 1.2
-            axes.plot(*zip(*points, strict=True), label=name, linewidth=width)
-        axes.set(xlabel="seconds, loading included", ylabel=ylabel, title=title)
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter("{x:g}")
-        axes.set_ylim(*interesting(list(lines.values())))
-        axes.grid(alpha=0.3)
-        axes.legend()
-    save(figure, path)
 
 
 def interesting(lines: Sequence[Line]) -> tuple[float, float]:

@@ -10,7 +10,6 @@ Test rows are read when training is over: they cost neither time nor memory of i
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -198,23 +197,6 @@ def make_console() -> Console:
             "threads of LightGBM and XGBoost wait for each other and suffer most"
         )
     return console
-
-
-def run_all(
-    script: str, jobs: Sequence[Config], rounds: int, console: Console, keys: Sequence[str]
-) -> list[Run]:
-    """Every job in a process of its own, round by round; a run has those keys of its job."""
-    named = {", ".join(str(job[key]) for key in keys): job for job in jobs}
-    runs = []
-    with console.status("") as status:
-        for number, name in measure.interleave(list(named), rounds):
-            status.update(f"round {number} of {rounds}: {name}")
-            os.sync()  # what the one before left to be written is not this one's to wait for
-            load = round(os.getloadavg()[0], 2)
-            run = measure.run_child([script, "--child", json.dumps(named[name])])
-            of = {key: named[name][key] for key in keys}
-            runs.append({**of, "round": number, "load_before": load, **run})
-    return runs
 
 
 def context(packages: Sequence[str] = PACKAGES) -> dict[str, Any]:

@@ -259,3 +259,25 @@ def test_rows_that_came_later_are_drawn_as_those_before(tmp_path, monkeypatch):
     # 200 are stood for by deviate by 0.4 of them, in the mean of 40 draws by 200 * 0.063 = 13.
     assert abs(stood.sum() / draws - n) < 0.02 * n
     assert np.abs(stood / draws - n / 100).max() < 5 * 13
+
+
+def test_who_interrupts_training_does_not_wait_for_a_stage(file, monkeypatch):
+    put, stuck = sparrowboost.storewriter.StoreWriter.put, threading.Event()
+
+    def put_first_stage(self, records, codes):
+        if self._blocks:
+            stuck.set()
+            threading.Event().wait(0.3)  # the rest would take 35 times that
+        put(self, records, codes)
+
+    monkeypatch.setattr(sparrowboost.storewriter.StoreWriter, "put", put_first_stage)
+
+    def interrupt(event):
+        if stuck.wait(0.05):
+            raise KeyboardInterrupt
+
+    arriving = ingest(file, label="y", verbose=0, wait=False)
+    with pytest.raises(KeyboardInterrupt):
+        train(arriving, callbacks=[interrupt], n_estimators=500, max_leaves=8, verbose=0)
+    assert len(arriving._stages) <= 2  # of eight
+    assert not [t for t in threading.enumerate() if t.name == "sparrow-arrive"]

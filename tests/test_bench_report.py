@@ -10,6 +10,7 @@ import pytest
 import bench_report
 import curves
 import pictures
+import readings
 import standings
 from bench_report import PAGES
 from standings import Reached, Row, Target
@@ -144,8 +145,41 @@ def test_text_outside_the_marks_stays():
 
 
 def test_what_was_not_measured_says_so(tmp_path):
-    texts = bench_report.blocks(standings.read_results(tmp_path))
+    texts = bench_report.blocks(standings.read_results(tmp_path), readings.blocks(tmp_path))
     assert set(texts.values()) == {bench_report.NOT_MEASURED}
+
+
+def test_tables_of_the_smaller_benchmarks_have_the_numbers_of_their_files(tmp_path):
+    of = {"auc": 0.92864, "seconds": 0.6931}
+    small = {"adult": {"sparrow": of, "lightgbm": {"auc": 0.9283, "seconds": 0.3015}}}
+    results = {
+        "small": {"command": "small.py", "summary": small},
+        "covertype": {
+            "command": "covertype.py",
+            "summary": [
+                {"contestant": name, "fraction": 0.1, "accuracy": 0.91, "accuracy_sd": 0.0012}
+                for name in ("sparrow", "xgboost")
+            ],
+        },
+        "memory_50m": {
+            "command": "memory.py",
+            "runs": [
+                {
+                    "rows": 50_000_000,
+                    "limit": "512MB",
+                    "ingest": {"seconds": 3.2, "peak_rss_mb": 276.84, "group_mb": 146.0},
+                }
+            ],
+        },
+    }
+    for name, result in results.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(result))
+    texts = readings.blocks(tmp_path)
+    assert "| adult, 48,842 x 14 | 0.9286 | 0.9283 | 0.69 | 0.30 |" in texts["small"]
+    assert "| 10% | 0.9100 (0.0012) | 0.9100 (0.0012) |" in texts["covertype-figure"]
+    assert "| 50 M | 512MB | ingest | 3.2 | 276.8 | 146.0 |" in texts["memory-50m"]
+    assert texts["small"].endswith("`small.py`")
+    assert texts["scan"] == readings.NOT_MEASURED
 
 
 # -- targets and rows ------------------------------------------------------------------------------

@@ -174,6 +174,8 @@ def train(
             arriving=arriving,
         )
         supply = Supply(stack.enter_context(closing(sampler)), sizes, p.theta)
+        if arriving is not None:
+            stack.callback(arriving.close)  # before the sampler, which may wait for more rows
         grower: Grower
         if p.stopping == "paper":
             grower = PaperGrower(scanner, Paper(slots, p.sigma, monotone=monotone), p)
