@@ -32,6 +32,7 @@ from rich.table import Table
 import bench_small
 import measure
 import peers
+import tables
 from sparrowboost.events import SampleDrawn
 from sparrowboost.params import Params
 
@@ -98,7 +99,7 @@ def run_set(name: str, mode: str, args: argparse.Namespace) -> list[peers.Run]:
                 **params,
             )
             seconds = round(perf_counter() - start, 4)
-            result = peers.judge(y[order[cut:]], peers.sparrow_log_odds(model, test))
+            result = tables.judge(y[order[cut:]], peers.sparrow_log_odds(model, test))
             of = {"set": name, "seed": seed, "mode": mode, "parameter": key, "value": value}
             more = {"trees": model.n_trees, "samples": dict(worn), "seconds": seconds}
             runs.append({**of, **result, **more, "load_before": load})

@@ -108,6 +108,18 @@ def memory(results: dict[str, Any]) -> str:
     return markdown(["rows", "limit", "command", "seconds", "peak RSS, MB", "group, MB"], rows)
 
 
+def long(results: dict[str, Any]) -> str:
+    seen = results["seen"]
+    step = max(1, len(seen) // 5)
+    rows = [
+        [f"{look['trees']:,}", f"{look['seconds']:.0f}", f"{look['samples']:,}",
+         f"{look['rss_mb']:.0f}", str(look["files"]), f"{look['scratch_mb']:.0f}"]
+        for look in [seen[0], *seen[step - 1 :: step]]
+    ]  # fmt: skip
+    header = ["trees", "seconds", "samples", "RSS, MB", "open files", "scratch, MB"]
+    return markdown(header, rows)
+
+
 MAKERS = {
     "small": ("small", small),
     "ingest": ("ingest", ingest),
@@ -116,6 +128,7 @@ MAKERS = {
     "scan": ("scan", scan),
     "memory": ("memory", memory),
     "memory-50m": ("memory_50m", memory),
+    "long": ("long", long),
 }
 
 
