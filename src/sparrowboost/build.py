@@ -87,7 +87,7 @@ def ingest(
         The store's folder, which must not exist yet. Without it, the store is temporary and is
         removed with the Dataset.
     weight : like label, optional
-        Sample weights: not negative, at most 1e15.
+        Sample weights: not negative, at most 1e12.
     positive : value, optional
         The label to train against all others.
     columns, exclude : list of str, optional

@@ -14,7 +14,7 @@ from sparrowboost.sources.arrays import to_numpy
 
 Value = bool | int | float | str
 
-MAX_WEIGHT = 1e15  # so that a float32 can hold the sum of the squares of 10**8 of them
+MAX_WEIGHT = 1e12  # below 2**40, up to where rows are told apart by weight on disk
 
 
 class LabelCoder:
