@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import threading
 from contextlib import closing
 from itertools import pairwise
@@ -26,6 +27,7 @@ from sparrowboost.losses import get_loss
 from sparrowboost.progress import make_progress
 from sparrowboost.sampler import Guide, Sampler
 from sparrowboost.sources import OpenOptions, open_source
+from sparrowboost.sources.parquet import ParquetFile
 
 N, GROUP = 40_000, 1_000
 
@@ -96,7 +98,7 @@ def test_whoever_asks_for_more_than_is_known_waits(file):
     whole = ingest(file, label="y", verbose=0)
     arriving = ingest(file, label="y", verbose=0, wait=False)
     assert (arriving.n_rows, arriving.n_features) == (N, 4)
-    assert arriving._thread is None, "nothing was read for that"
+    assert not arriving._stages, "nothing was read for that"
     assert (arriving.n_positive, arriving.classes) == (whole.n_positive, (0, 1))
     assert stored_rows(arriving) == stored_rows(whole)
 
@@ -281,3 +283,72 @@ def test_who_interrupts_training_does_not_wait_for_a_stage(file, monkeypatch):
         train(arriving, callbacks=[interrupt], n_estimators=500, max_leaves=8, verbose=0)
     assert len(arriving._stages) <= 2  # of eight
     assert not [t for t in threading.enumerate() if t.name == "sparrow-arrive"]
+
+
+def test_labels_that_come_in_stretches_are_waited_for(tmp_path):
+    table = make_table()
+    drifting = np.random.default_rng(0).random(N) < np.where(np.arange(N) < N // 4, 0.5, 0.05)
+    for label in (drifting.astype(int), np.where(drifting, "yes", "no")):
+        some = table.drop_columns(["y"]).append_column("y", pa.array(label))
+        pq.write_table(some, tmp_path / "d.parquet", row_group_size=GROUP)
+        assert not ingest(tmp_path / "d.parquet", label="y", verbose=0, wait=False).staged
+    pq.write_table(table.drop_columns(["y"]), tmp_path / "x.parquet", row_group_size=GROUP)
+    beside = ingest(tmp_path / "x.parquet", label=drifting, verbose=0, wait=False)
+    assert not beside.staged
+    even = pa.array(np.random.default_rng(0).random(N) < 0.02)
+    assert ingest(tmp_path / "x.parquet", label=even, verbose=0, wait=False).staged
+
+
+def test_empty_and_uneven_row_groups(tmp_path, monkeypatch):
+    table = make_table()
+    cuts = [*range(0, 20_000, 500), 20_000, 20_000, 30_000, 30_000, N]
+    with pq.ParquetWriter(tmp_path / "u.parquet", table.schema) as writer:
+        for start, stop in pairwise(cuts):
+            writer.write_table(table.slice(start, stop - start), row_group_size=N)
+    arriving = ingest(tmp_path / "u.parquet", label="y", verbose=0, wait=False)
+    assert arriving.staged
+    whole = ingest(table, label="y", verbose=0)
+    assert stored_rows(arriving) == stored_rows(whole)
+    assert max(block.n_rows for block in arriving._blocks) <= arriving.largest_block
+    monkeypatch.setattr(sparrowboost.build, "MIN_STRETCHES", 42)
+    assert make_stages(FakeSource([1_000] * 41 + [0] * 30), seed=0) == [(None, 41_000)]
+
+
+class FakeSource:
+    def __init__(self, rows):
+        self._rows, self.n_rows = rows, sum(rows)
+
+    def stretches(self):
+        return self._rows
+
+
+def test_a_file_with_fewer_rows_than_it_says_is_told(file, monkeypatch):
+    stretches = ParquetFile.stretches
+    monkeypatch.setattr(
+        ParquetFile, "stretches", lambda self: [n + (i == 3) for i, n in enumerate(stretches(self))]
+    )
+    with pytest.raises(DataError, match="fewer rows"):
+        ingest(file, label="y", verbose=0)
+
+
+def test_only_one_reads_and_others_wait(file):
+    arriving = ingest(file, label="y", verbose=0, wait=False)
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(arriving.n_positive)) for _ in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 1 and len(found) == 3
+    trained = threading.Thread(target=train, args=(arriving,), kwargs={"n_estimators": 2})
+    trained.start()  # it was read by another thread, which goes on
+    trained.join(60)
+    assert not trained.is_alive()
+
+
+def test_it_is_a_data_set_for_pickle_and_for_who_asks_what_it_has(file, tmp_path):
+    arriving = ingest(file, label="y", verbose=0, wait=False, path=tmp_path / "s")
+    assert not hasattr(arriving, "_repr_html_")
+    assert not arriving._stages, "nothing was read for that"
+    again = pickle.loads(pickle.dumps(arriving))
+    assert (type(again), again.n_rows, again.path) == (Dataset, N, arriving.path)

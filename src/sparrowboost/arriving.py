@@ -18,6 +18,12 @@ from sparrowboost.errors import DataError
 from sparrowboost.progress import Progress, make_progress
 from sparrowboost.store import Dataset
 
+# What a data set has that is not known before all rows are read.
+LATER = frozenset(
+    ("classes", "n_rows", "n_positive", "block_rows", "block_label",
+     "_blocks", "_layout", "_manifest", "_rows", "_seed")
+)  # fmt: skip
+
 
 class Arriving(Dataset):
     """A data set that comes stage by stage; made by ``sparrowboost.ingest(..., wait=False)``.
@@ -68,6 +74,7 @@ class Arriving(Dataset):
         self._wanted = 0  # number of the last stage that was asked for
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
+        self._begun = threading.Lock()  # held for good by who reads
 
     @property
     def staged(self) -> bool:
@@ -87,13 +94,16 @@ class Arriving(Dataset):
 
     def __getattr__(self, name: str) -> Any:
         """What is not known before all rows are read."""
-        if name.startswith("__") or "_stages" not in vars(self):
-            raise AttributeError(name)
+        if name not in LATER or "_stages" not in vars(self):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.wait(), name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Dataset, (self.wait().path,)
 
     def start(self, progress: Progress) -> None:
         """Begin to read, in a thread of its own."""
-        if self._thread is None:
+        if self._begun.acquire(blocking=False):
             self._thread = threading.Thread(
                 target=self._run, args=(progress,), name="sparrow-arrive", daemon=True
             )
@@ -134,9 +144,9 @@ class Arriving(Dataset):
 
     def wait(self) -> Dataset:
         """All rows, as a finished data set."""
-        if self._thread is None:
+        if self._begun.acquire(blocking=False):
             with make_progress(self._verbose) as progress:
-                self._thread, self._wanted = threading.current_thread(), len(self.stage_rows)
+                self._wanted = len(self.stage_rows)
                 self._run(progress)
         dataset = self.stage(len(self.stage_rows) - 1)
         assert dataset is not None
@@ -147,7 +157,7 @@ class Arriving(Dataset):
         with self._changed:
             self._stop.set()
             self._changed.notify_all()
-        if self._thread is not None and self._thread is not threading.current_thread():
+        if self._thread is not None:
             self._thread.join()
         if self._error is None and len(self._stages) < len(self.stage_rows):
             self._error = DataError("the reading of this data set was stopped; ingest it again.")

@@ -22,12 +22,12 @@ from sparrowboost import __version__
 from sparrowboost.arriving import Arriving
 from sparrowboost.binning import WORK_DTYPES, Binning, Feature, Fitter
 from sparrowboost.errors import DataError, StoreError
-from sparrowboost.labels import Value
+from sparrowboost.labels import LabelCoder, Value
 from sparrowboost.lookup import read_only
 from sparrowboost.memory import LIBRARIES, Budget, give_back_early, held, release, resolve_limit
 from sparrowboost.progress import Progress, Task, compiling, log, make_progress
 from sparrowboost.shuffle import MIN_MEMORY
-from sparrowboost.sources import Kind, OpenOptions, Source, check_format, expand
+from sparrowboost.sources import Kind, OpenOptions, RowError, Source, check_format, expand
 from sparrowboost.sources.base import KEEP, Forget
 from sparrowboost.store import MANIFEST, Dataset, read_manifest
 from sparrowboost.storewriter import StoreWriter
@@ -48,6 +48,7 @@ MIN_ROOM = 32_000_000  # bytes: the smallest buffers with which ingest still mak
 N_STAGES = 6  # in which the rows come; training begins after the first
 MIN_STRETCHES = 16  # that the rows of a stage are picked from
 MIN_STAGED_ROWS = 1_000_000
+DRIFT = 0.05  # of the labels' variance, that may lie between places; by chance it is far less
 SHOWN_EMPTY = 8  # columns without values, of which a warning gives the names
 SAVE_SECONDS = 10.0  # between two saves of an ingest that may be resumed
 
@@ -174,13 +175,16 @@ def ingest(
                 binning, row_bytes = find_bins(table, plan, seed, progress)
             else:
                 binning, row_bytes = store.binning, float(store.progress["row_bytes"])
-        staged = run is None and positive is None
-        stages = make_stages(table.source, seed) if staged else [Stage(None, table.source.n_rows)]
+        stages = [Stage(None, table.source.n_rows)]
+        if run is None and positive is None:
+            stages = make_stages(table.source, seed)
+            if len(stages) > 1 and labels_drift(table, seed):
+                stages = [Stage(None, table.source.n_rows)]
         store.start(
             binning,
             weighted=table.weight is not None,
             n_rows=table.source.n_rows,
-            stage_rows=stages[0].n_rows,
+            stage_rows=max(stage.n_rows for stage in stages),
             memory=plan.shuffle_bytes,
             seed=seed,
         )
@@ -249,11 +253,42 @@ class Stage(NamedTuple):
 def make_stages(source: Source, seed: int) -> list[Stage]:
     """Deal the stretches of a source out at random; one stage, if it is small or read in order."""
     rows = np.array(source.stretches(), np.int64)
-    if len(rows) < MIN_STRETCHES or source.n_rows < MIN_STAGED_ROWS:
+    if np.count_nonzero(rows) < MIN_STRETCHES or source.n_rows < MIN_STAGED_ROWS:
         return [Stage(None, source.n_rows)]
     order = np.random.default_rng([seed, STAGING]).permutation(np.flatnonzero(rows))
     parts = [np.sort(part) for part in np.array_split(order, N_STAGES)]
     return [Stage(part.tolist(), int(rows[part].sum())) for part in parts]
+
+
+def labels_drift(table: Table, seed: int) -> bool:
+    """Whether labels are more frequent here than there: then no few stretches stand for all."""
+    coder, sizes, shares = LabelCoder(table.label.name), [], []
+    try:
+        for piece in label_pieces(table, seed):
+            sizes.append(len(piece))
+            shares.append(float(coder.encode(piece).mean()))
+    except (RowError, DataError):
+        return False  # who reads all rows tells where
+    if not sizes:
+        return False
+    p = np.average(shares, weights=sizes)
+    between = np.average(np.square(np.array(shares) - p), weights=sizes)
+    return bool(between > DRIFT * p * (1 - p))
+
+
+def label_pieces(table: Table, seed: int) -> Iterator[pa.Array]:
+    """Labels of places all over the source."""
+    if table.label.array is None:
+        rng = np.random.default_rng([seed, PEEKING])
+        for piece in table.source.peek([table.label.name], SAMPLE_ROWS, rng):
+            if not isinstance(piece, Forget) and piece.num_rows:
+                yield piece.column(0)
+        return
+    end = 0
+    for rows in table.source.stretches():
+        start, end = end, end + rows
+        if rows:
+            yield table.label.array.slice(start, rows)
 
 
 @dataclass(frozen=True)
@@ -374,7 +409,7 @@ def bin_rows(
 ) -> Generator[None]:
     """One pass over the source: rows are binned, and put into the store. Gives after each stage."""
     only = [number for stage in stages for number in stage.only or ()] or None
-    ends = [stage.n_rows for stage in stages[:-1]]
+    ends = [stage.n_rows for stage in stages] if only else []
     width, d = store.layout.row_bytes, store.layout.n_features
     missing = binning.n_bins.astype(np.uint8) - 1
     has_values = saver.has_values
@@ -403,7 +438,10 @@ def bin_rows(
                 ends[0] -= len(records)
                 if ends[0] == 0:  # a block lies in one stretch
                     del ends[0]
-                    yield
+                    if ends:
+                        yield
+    if ends:
+        raise DataError(f"{table.source.name}: has fewer rows than it says; write it again.")
 
 
 class Saver:

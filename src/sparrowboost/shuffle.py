@@ -162,6 +162,7 @@ class Shuffle:
             with guard_disk(self._path, self._buckets.nbytes):
                 os.fsync(self._file)
         self.close()
+        self._buckets = self._buckets[:0].copy()  # the room is free, who holds this or not
 
     def _blocks(self, code: int) -> Iterator[StoredBlock]:
         """Blocks of a label: a bucket each, or several small ones."""
