@@ -73,6 +73,26 @@ def refused(error):
     assert "\n" not in str(error), str(error)
 
 
+def survives(cases, whole, others, check, error):
+    """Each accident to a copy of one of the folders is told in one line, or changes nothing."""
+    outcomes = set()
+
+    @fuzzing(cases)
+    @given(st.data())
+    def run(data):
+        folder = fresh(others.with_name("damaged"), data.draw(st.sampled_from(whole)))
+        accident(data, folder, others)
+        try:
+            check(folder)
+            outcomes.add("read")
+        except error as said:
+            refused(said)
+            outcomes.add("refused")
+
+    run()
+    assert outcomes == {"read", "refused"}
+
+
 @pytest.fixture
 def small_buckets(monkeypatch):
     """Let a store of few rows have many blocks, and its ingest save its progress often."""
@@ -87,22 +107,11 @@ def test_a_damaged_store_is_refused_or_has_its_rows(tmp_path, small_buckets):
         ingest(small_table(1_000, seed), label="y", weight="w", path=tmp_path / f"{seed}",
                verbose=0)  # fmt: skip
     whole = stored_rows(Dataset(tmp_path / "0"))
-    outcomes = set()
 
-    @fuzzing(STORE_CASES)
-    @given(st.data())
-    def run(data):
-        store = fresh(tmp_path / "store", tmp_path / "0")
-        accident(data, store, tmp_path / "1")
-        try:
-            assert stored_rows(Dataset(store)) == whole
-            outcomes.add("read")
-        except StoreError as error:
-            refused(error)
-            outcomes.add("refused")
+    def check(store):
+        assert stored_rows(Dataset(store)) == whole
 
-    run()
-    assert outcomes == {"read", "refused"}
+    survives(STORE_CASES, [tmp_path / "0"], tmp_path / "1", check, StoreError)
 
 
 def test_an_ingest_that_goes_on_from_damage_gives_the_right_store_or_none(tmp_path, small_buckets):
@@ -128,22 +137,11 @@ def test_an_ingest_that_goes_on_from_damage_gives_the_right_store_or_none(tmp_pa
             make(tmp_path / f"{seed}", source)
         assert "progress.npz" in os.listdir(tmp_path / f"{seed}")
     whole = stored_rows(make(tmp_path / "whole", tmp_path / "0.parquet"))
-    outcomes = set()
 
-    @fuzzing(RESUME_CASES)
-    @given(st.data())
-    def run(data):
-        store = fresh(tmp_path / "store", tmp_path / "0")
-        accident(data, store, tmp_path / "1")
-        try:
-            assert stored_rows(make(store, tmp_path / "0.parquet")) == whole
-            outcomes.add("read")
-        except StoreError as error:
-            refused(error)
-            outcomes.add("refused")
+    def check(store):
+        assert stored_rows(make(store, tmp_path / "0.parquet")) == whole
 
-    run()
-    assert outcomes == {"read", "refused"}
+    survives(RESUME_CASES, [tmp_path / "0"], tmp_path / "1", check, StoreError)
 
 
 def test_a_damaged_checkpoint_is_refused_or_leads_to_the_same_model(tmp_path, monkeypatch):
@@ -169,19 +167,8 @@ def test_a_damaged_checkpoint_is_refused_or_leads_to_the_same_model(tmp_path, mo
     straight = run_training(tmp_path / "whole")
     ended = fresh(tmp_path / "ended", tmp_path / "whole")
     assert (tmp_path / "0/strata.bin").stat().st_size > 0
-    outcomes = set()
 
-    @fuzzing(CHECKPOINT_CASES)
-    @given(st.data(), st.booleans())
-    def run(data, has_ended):
-        folder = fresh(tmp_path / "run", ended if has_ended else tmp_path / "0")
-        accident(data, folder, tmp_path / "1")
-        try:
-            assert_same_trees(run_training(folder), straight)
-            outcomes.add("read")
-        except SparrowError as error:
-            refused(error)
-            outcomes.add("refused")
+    def check(folder):
+        assert_same_trees(run_training(folder), straight)
 
-    run()
-    assert outcomes == {"read", "refused"}
+    survives(CHECKPOINT_CASES, [tmp_path / "0", ended], tmp_path / "1", check, SparrowError)

@@ -175,11 +175,11 @@ def ingest(
                 binning, row_bytes = find_bins(table, plan, seed, progress)
             else:
                 binning, row_bytes = store.binning, float(store.progress["row_bytes"])
-        stages = [Stage(None, table.source.n_rows)]
+        stages = at_once = [Stage(None, table.source.n_rows)]
         if run is None and positive is None:
             stages = make_stages(table.source, seed)
-            if len(stages) > 1 and labels_drift(table, seed):
-                stages = [Stage(None, table.source.n_rows)]
+        if len(stages) > 1 and labels_drift(table, seed):
+            stages = at_once
         store.start(
             binning,
             weighted=table.weight is not None,
@@ -188,12 +188,15 @@ def ingest(
             memory=plan.shuffle_bytes,
             seed=seed,
         )
-        about = {
-            "label": table.label.name,
-            "source": table.source.name,
-            "random_state": seed,
-            "sparrowboost": __version__,
-        }
+
+        def about() -> dict[str, Any]:
+            return {
+                "label": table.label.name,
+                "classes": table.labels.classes,
+                "source": table.source.name,
+                "random_state": seed,
+                "sparrowboost": __version__,
+            }
 
         def read(progress: Progress, stop: threading.Event) -> Iterator[Dataset | None]:
             with store, progress.task("binning rows", table.source.n_rows) as task:
@@ -204,13 +207,10 @@ def ingest(
                     for _ in over:
                         store.cut()
                         both = table.labels.n_values == 2
-                        yield store.snapshot(table.labels.order(), _about()) if both else None
+                        yield store.snapshot(table.labels.order(), about()) if both else None
                 store.cut()
                 tell_empty(binning, saver.has_values)
-                yield store.finish(table.labels.order(), _about())
-
-        def _about() -> dict[str, Any]:
-            return {**about, "classes": table.labels.classes}
+                yield store.finish(table.labels.order(), about())
 
         arriving = Arriving(
             read,
