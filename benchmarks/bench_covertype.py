@@ -56,6 +56,7 @@ def sparrow(
         max_depth=DEPTH,
         loss=args.loss,
         stopping=args.stopping,
+        rho=args.rho,
         sample_size=int(fraction * len(y)),
         random_state=seed,
         verbose=0,
@@ -214,6 +215,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=0.1, help="learning rate")
     parser.add_argument("--loss", default="logistic", help="sparrow's")
     parser.add_argument("--stopping", default="adaptive", help="sparrow's")
+    parser.add_argument("--rho", type=float, default=0.3, help="sparrow's")
     parser.add_argument("--goss", action="store_true", help="LightGBM's GOSS as well")
     parser.add_argument("--shared", type=Path, default=SHARED, help="where the table is")
     parser.add_argument("--out", type=Path, default=peers.RESULTS / "covertype.json")
@@ -229,6 +231,7 @@ def main() -> None:
         "depth": DEPTH,
         "loss": args.loss,
         "stopping": args.stopping,
+        "rho": args.rho,
         "summary": summary,
         "runs": runs,
     }

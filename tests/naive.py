@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from sparrowboost.tree import TreeBuilder
@@ -36,13 +38,27 @@ def lay_out(leaf_of, block_rows, n_leaves, rng):
     return order, begin, count
 
 
-def random_tree(rng, n_features, n_leaves):
-    """A tree of random shape, masks and values."""
+def random_mask(rng):
+    """Any bins; or those up to a threshold and perhaps a missing one; or a stretch of them."""
+    low, high = np.sort(rng.integers(0, 257, 2)).tolist()
+    kind = rng.integers(3)
+    if kind == 0:
+        return rng.integers(0, 2**64, 4, np.uint64)
+    if kind == 1:
+        return make_mask({*range(low), min(high, 255)})
+    return make_mask(range(low, high))
+
+
+def random_tree(rng, n_features, n_leaves, make=random_mask):
+    """A tree of random shape, masks and values; any leaf may have any number."""
     builder = TreeBuilder(n_leaves)
     while builder.n_leaves < n_leaves:
         leaf, feature = rng.integers(builder.n_leaves), rng.integers(n_features)
-        builder.split(int(leaf), int(feature), rng.integers(0, 2**64, 4, np.uint64), 1.0)
-    return builder.finish(rng.normal(size=n_leaves).astype(np.float32))
+        builder.split(int(leaf), int(feature), make(rng), 1.0)
+    tree = builder.finish(rng.normal(size=n_leaves).astype(np.float32))
+    number = rng.permutation(n_leaves).astype(np.int32)
+    child = np.where(tree.child < 0, ~number[~tree.child], tree.child)
+    return replace(tree, child=child.astype(np.int32))
 
 
 def find_leaf(tree, row):

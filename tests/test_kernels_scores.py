@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from naive import add_trees, find_leaf, lay_out, make_mask, random_tree
+from naive import add_trees, find_leaf, lay_out, make_mask, random_mask, random_tree
 from sparrowboost.forest import Forest
 from sparrowboost.kernels.scores import (
     add_values,
@@ -19,7 +19,8 @@ from sparrowboost.tree import TreeBuilder
 pytestmark = pytest.mark.kernel
 
 D = 5
-COUNTS = [*range(10), *range(255, 261)]  # around four rows at once, and 256 of one cache
+# Around four rows at once, the fewest whose splits are done at once, and 256 of one cache.
+COUNTS = [*range(10), 47, 48, 49, *range(255, 261), 303, 304]
 SUBNORMAL = 1.5e-45  # float32's smallest number: below 1e-38 digits are lost, one after the other
 CUT = 80.0  # of 2 y H, beyond which weigh_logistic takes the weight at the cut
 
@@ -89,6 +90,29 @@ def test_each_of_256_bins_goes_the_way_of_its_own_bit():
             apply_trees(every, *forest.arrays, 0, 1, score)
             assert np.flatnonzero(score == 1).tolist() == [64 * word + bit]
             assert (score == 2).sum() == 255
+
+
+def random_words(rng):
+    return rng.integers(0, 2**64, 4, np.uint64)
+
+
+def prefix(rng):
+    return make_mask(range(rng.integers(257)))
+
+
+@pytest.mark.parametrize("n_leaves", [1, 2, 3, 8, 40, 256, 257, 300])
+@pytest.mark.parametrize("make", [random_words, prefix, random_mask])
+def test_trees_of_all_sizes_and_masks_lead_to_their_leaves(make, n_leaves):
+    rng = np.random.default_rng(n_leaves)
+    trees = [random_tree(rng, D, n_leaves, make) for _ in range(3)]
+    forest = Forest(trees)
+    at_once = forest.arrays[-1][:3] >= 0
+    assert not (n_leaves > 256 and at_once.any())  # a byte cannot tell them apart
+    assert at_once.all() or make is not prefix or n_leaves in (1, 2, 257, 300)
+    bins, score = random_rows(rng, 300)
+    expected = add_trees(trees, bins, score)
+    apply_trees(bins, *forest.arrays, 0, 3, score)
+    assert score.tobytes() == expected.tobytes()
 
 
 def test_a_chain_of_255_splits_is_walked_to_its_end():

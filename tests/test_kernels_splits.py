@@ -302,6 +302,22 @@ def test_without_penalties_a_subset_of_categories_is_the_best_of_all_subsets(see
     np.testing.assert_allclose(found[0], max(gains, default=0.0), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("k", [10, 50, 200])
+def test_a_subset_of_noise_gains_its_charge_and_about_what_a_cut_of_noise_gains(k):
+    # In units of the noise. The best cut of a number of k bins gains up to 5 on noise, on average.
+    # The gain of a subset has a standard deviation of about sqrt(k): 5 of those of the mean.
+    rng, runs = np.random.default_rng(k), 100
+    gains = []
+    for _ in range(runs):
+        positive = rng.binomial(200, 0.5, k)  # of 200 rows of weight 1 in each category: V / W = 1
+        case = by_hand([*(200 - positive), 0], [*positive, 0], 1)
+        found, _ = split(best_split, case, category_l2=0.0, noise=0.0)
+        gains.append(found[0])
+    beyond = np.mean(gains) - SUBSET_PENALTY * (k - 2)
+    tolerance = 5 * np.sqrt(k / runs)
+    assert -tolerance < beyond < 5 + tolerance
+
+
 def by_hand(negative, positive, category=0):
     """One feature whose histogram is given."""
     case = Case(0, [len(negative)], [category], 0)

@@ -52,7 +52,7 @@ class Pieces(Dataset):
     def n_blocks(self):
         return len(self._pieces)
 
-    def read_block(self, index):
+    def read_block(self, index, *, shuffled=True):
         return self._pieces[index]
 
 

@@ -54,6 +54,8 @@ RandomState = int | np.integer[Any] | np.random.Generator | np.random.RandomStat
 
 OPENING, PEEKING, STAGING = range(3)  # second word of a seed: what a generator is for
 SAMPLE_ROWS = 200_000  # a quantile at 1/255 is then known to within a tenth of a bin
+# Of wide tables fewer rows are looked at, or finding bins would take longer than the first trees.
+SAMPLE_VALUES, LEAST_SAMPLE_ROWS = 10_000_000, 50_000
 MAX_BLOCK_ROWS = 65_536
 MAX_BLOCK_BYTES = 3 << 19  # larger ones are hardly faster, and allocators then keep more of them
 COLUMN_BYTES = 1 << 16  # of a wide block: a column takes 20 us to look at, however short it is
@@ -324,7 +326,7 @@ class Plan:
 
     def peek_groups(self, features: Mapping[str, Kind], n_rows: int) -> Iterator[list[str]]:
         """Features in groups whose sample fits in memory; at least one at a time."""
-        sample = min(SAMPLE_ROWS, n_rows)
+        sample = min(sample_rows(len(features)), n_rows)
         group: list[str] = []
         n_bytes = 0
         for name, kind in features.items():
@@ -384,6 +386,11 @@ def training_parts(table: Table, shuffle_bytes: int, n_jobs: int) -> dict[str, i
     return default_parts(layout.n_features, rows, n_jobs, weighted=layout.weighted)
 
 
+def sample_rows(n_features: int) -> int:
+    """Rows to look at for the bins of a table of so many features."""
+    return min(SAMPLE_ROWS, max(LEAST_SAMPLE_ROWS, SAMPLE_VALUES // n_features))
+
+
 def find_bins(
     table: Table, plan: Plan, random_state: int, progress: Progress
 ) -> tuple[Binning, float]:
@@ -400,7 +407,8 @@ def find_bins(
             fitters = {name: Fitter(name, table.features[name], words) for name in some}
             # The same state for all: how columns are grouped does not change what is seen of them.
             rng = np.random.default_rng([random_state, PEEKING])
-            with closing(prefetch(table.source.peek(some, SAMPLE_ROWS, rng), AHEAD)) as pieces:
+            peeked = table.source.peek(some, sample_rows(len(table.features)), rng)
+            with closing(prefetch(peeked, AHEAD)) as pieces:
                 for piece in pieces:
                     if isinstance(piece, Forget):
                         for name in piece.columns:

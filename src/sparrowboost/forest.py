@@ -10,7 +10,13 @@ import numpy.typing as npt
 
 from sparrowboost.tree import MASK_WORDS, Tree
 
-NODE_WORDS, CHILDREN, FEATURE = 8, 4, 5  # of a node's record, see kernels/scores.py
+# Of a node's record, see kernels/scores.py.
+NODE_WORDS, CHILDREN, FEATURE, RANGES, PLACE = 8, 4, 5, 6, 7
+RANGED = np.uint64(1 << 63)  # the bit that tells ranges from none
+MAX_PLACES = 256  # leaves that a byte can tell apart
+# Nanoseconds that a row takes, on average, for a step of a walk; and for a tree whose splits are
+# done at once, for each split by ranges, for each other (measured, benchmarks/bench_predict.py).
+STEP, AT_ONCE, BY_RANGES, BY_WORDS = 1.6, 0.6, 0.06, 0.4
 
 
 class Forest:
@@ -25,6 +31,7 @@ class Forest:
         self._value = np.zeros(64, np.float32)
         self._root = np.zeros(16, np.int64)
         self._depth = np.zeros(16, np.int64)
+        self._splits = np.zeros(16, np.int64)
         self.n_trees = self._n_nodes = 0
         for tree in trees:
             self.add(tree)
@@ -35,23 +42,61 @@ class Forest:
         self._nodes, self._value = _grown(self._nodes, last), _grown(self._value, last)
         self._root = _grown(self._root, self.n_trees + 1)
         self._depth = _grown(self._depth, self.n_trees + 1)
+        self._splits = _grown(self._splits, self.n_trees + 1)
+        place, place_of_leaf = _places(tree)
         child = tree.child.astype(np.int64)
-        child = np.where(child >= 0, first + child, leaves + ~child)
+        child = np.where(child >= 0, first + child, leaves + place_of_leaf[~child])
         own = np.arange(leaves, last)
         nodes = self._nodes
         nodes[first:leaves, :MASK_WORDS] = tree.mask
         nodes[first:leaves, CHILDREN] = child[:, 0] | (child[:, 1] << 32)
         nodes[first:leaves, FEATURE] = tree.feature
+        nodes[first:leaves, RANGES] = ranges = _as_ranges(tree.mask)
+        nodes[first:leaves, PLACE] = place
         nodes[leaves:last, CHILDREN] = own | (own << 32)
-        self._value[leaves:last] = tree.value
-        self._root[self.n_trees], self._depth[self.n_trees] = first, tree.depth()
+        self._value[leaves + place_of_leaf] = tree.value
+        depth, n_ranged = tree.depth(), np.count_nonzero(ranges)
+        at_once = AT_ONCE + BY_RANGES * n_ranged + BY_WORDS * (k - n_ranged)
+        walked = tree.n_leaves > MAX_PLACES or STEP * depth < at_once
+        self._root[self.n_trees], self._depth[self.n_trees] = first, depth
+        self._splits[self.n_trees] = -1 if walked else k
         self._n_nodes = last
         self.n_trees += 1
 
     @property
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """nodes, value, root, depth: what the kernels take."""
-        return self._nodes, self._value, self._root, self._depth
+        """nodes, value, root, depth, splits: what the kernels take."""
+        return self._nodes, self._value, self._root, self._depth, self._splits
+
+
+def _places(tree: Tree) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The place of the rows that come to each node, and to each leaf.
+
+    The rows that go left stay where they are; of node k, those that go right move to k + 1.
+    """
+    node, leaf = np.zeros(len(tree.feature), np.int64), np.zeros(tree.n_leaves, np.int64)
+    for k, (right, left) in enumerate(tree.child):  # children come after their parent
+        for child, place in ((left, node[k]), (right, k + 1)):
+            if child >= 0:
+                node[child] = place
+            else:
+                leaf[~child] = place
+    return node, leaf
+
+
+def _as_ranges(mask: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Each mask's bins as at most two ranges, packed into one word; 0 if they are more."""
+    words = np.ascontiguousarray(mask).view(np.uint8).reshape(len(mask), 8 * MASK_WORDS)
+    bits = np.unpackbits(words, axis=1, bitorder="little").astype(np.int8)
+    packed = np.zeros(len(mask), np.uint64)
+    for k, row in enumerate(bits):
+        edges = np.flatnonzero(np.diff(row, prepend=np.int8(0), append=np.int8(0)))
+        starts, lengths = edges[::2], np.diff(edges)[::2]
+        if len(starts) <= 2 and lengths.max(initial=0) < 256:
+            numbers = np.zeros(8, np.uint8)
+            numbers[: 2 * len(starts)] = np.ravel([starts, lengths], order="F")
+            packed[k] = numbers.view(np.uint64)[0] | RANGED
+    return packed
 
 
 def _grown(array: npt.NDArray[Any], least: int) -> npt.NDArray[Any]:

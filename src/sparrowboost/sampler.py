@@ -20,7 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ from sparrowboost.kernels.scores import apply_trees
 from sparrowboost.losses import Loss
 from sparrowboost.model import Model
 from sparrowboost.sample import Sample, keep_every_second
+from sparrowboost.shuffle import permuted
 from sparrowboost.store import Dataset
 from sparrowboost.strata import N_STRATA, STATE_BYTES, Rows, Strata
 from sparrowboost.threads import ordered_map
@@ -290,19 +291,23 @@ class Sampler:
         """Read, update, pick and put back the rows of one source; how many there were."""
         forest, n_trees = model.forest.arrays, model.n_trees
 
-        def work(item: Any) -> tuple[Rows, npt.NDArray[np.float32]]:
+        def work(item: Any) -> _Weighed:
             rows = source.read(item)
             catch_up(rows, forest, n_trees)
             w = np.empty(len(rows.label), np.float32)
             u = rows.weight if len(rows.weight) else np.ones(len(w), np.float32)
             self._loss.weigh(rows.label, u, rows.score, w, np.empty(2))
-            return rows, w
+            # A block's rows lie in the order of the source. A stratum's chunks are read by chance,
+            # so rows that were next to each other there must not come into the same one.
+            order = permuted(len(w), self._seed, item) if source.stratum is None else None
+            return _Weighed(rows, w, order)
 
         n_read, squares = 0, 0.0
-        for item, (rows, w) in zip(source.items, self._map(work, source.items), strict=True):
+        for item, weighed in zip(source.items, self._map(work, source.items), strict=True):
+            rows, w, _ = weighed
             picker.pick(rows, w, source.share)
             if n_trees > 0 or source.stratum is not None:
-                self._put_back(rows, w)
+                self._put_back(weighed)
                 source.forget(item)
             n_read += len(w)
             squares += float(np.square(w, dtype=np.float64).sum())
@@ -357,7 +362,7 @@ class Sampler:
         return Guide(np.concatenate(weights), np.concatenate(counts), np.concatenate(labels))
 
     def _rows_of_block(self, index: int) -> Rows:
-        block = self._dataset.read_block(index)
+        block = self._dataset.read_block(index, shuffled=False)
         n = len(block.label)
         weight = block.weight if block.weight is not None else np.empty(0, np.float32)
         score = np.full(n, self._base, np.float32)
@@ -368,10 +373,10 @@ class Sampler:
         with closing(ordered_map(work, items, self._n_jobs, self._n_jobs + 1)) as results:
             yield from results
 
-    def _put_back(self, rows: Rows, w: npt.NDArray[np.float32]) -> None:
+    def _put_back(self, weighed: _Weighed) -> None:
         if self._strata is None:
             self._strata = self._make_strata()
-        self._strata.append(rows, w)
+        self._strata.append(*weighed)
 
     def _make_strata(self) -> Strata:
         data = self._dataset
@@ -412,6 +417,14 @@ class _Source:
     items: list[Any]
     read: Callable[[Any], Rows]
     forget: Callable[[Any], None]
+
+
+class _Weighed(NamedTuple):
+    """Rows that are up to date, their weights, and the order in which to put them back."""
+
+    rows: Rows
+    w: npt.NDArray[np.float32]
+    order: npt.NDArray[np.uint32] | None
 
 
 class _Buffer:

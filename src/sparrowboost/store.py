@@ -173,8 +173,12 @@ class Dataset:
     def __repr__(self) -> str:
         return f"Dataset({str(self.path)!r}, rows={self.n_rows:,}, features={self.n_features})"
 
-    def read_block(self, index: int) -> Block:
-        """One block of rows; a StoreError if its bytes are not those that were written."""
+    def read_block(self, index: int, *, shuffled: bool = True) -> Block:
+        """One block of rows; a StoreError if its bytes are not those that were written.
+
+        Its rows come in a random order, always the same. Who does not mind may have them as they
+        lie, which is faster.
+        """
         if not 0 <= index < self.n_blocks:
             raise IndexError(f"block {index} of a store that has {self.n_blocks}")
         block, width = self._blocks[index], self._layout.row_bytes
@@ -195,14 +199,19 @@ class Dataset:
                 f"{rows}: block {index} of {self.n_blocks} is damaged (from byte {at:,} on); "
                 "ingest again."
             )
-        bins, weight = self._take_apart(records, permuted(len(records), self._seed, index))
+        order = permuted(len(records), self._seed, index) if shuffled else None
+        bins, weight = self._take_apart(records, order)
         return Block(bins, np.full(len(bins), block.code, np.uint8), weight)
 
     def _take_apart(
-        self, records: Records, order: npt.NDArray[np.uint32]
+        self, records: Records, order: npt.NDArray[np.uint32] | None
     ) -> tuple[Bins, npt.NDArray[np.float32] | None]:
         from sparrowboost.kernels.rows import gather_rows
 
+        if order is None:
+            if not self.weighted:
+                return records, None
+            order = np.arange(len(records), dtype=np.uint32)
         n = len(order)
         bins = np.empty((n, self._layout.n_features), np.uint8)
         weight = np.empty(n * self.weighted, np.float32)

@@ -28,6 +28,7 @@ import numpy.typing as npt
 from sparrowboost.disk import guard_disk
 from sparrowboost.errors import StoreError
 from sparrowboost.kernels.draws import find_strata
+from sparrowboost.kernels.rows import gather_rows
 from sparrowboost.lookup import Bins
 from sparrowboost.shuffle import read_all
 
@@ -35,6 +36,7 @@ CHUNK_BYTES = 256 << 10  # read at random places about as fast as end to end
 LOWEST = -40  # log2 of the lightest weight told apart
 N_STRATA = 80  # up to 2**40, where the exponential loss cuts its margins
 STATE_BYTES = 1 + 4 + 4  # label, score, trees seen
+NO_WEIGHT = np.empty((0, 4), np.uint8)  # for the kernel that also moves weights
 
 
 def sum_strata(weight: npt.NDArray[np.float32], total: npt.NDArray[np.float32]) -> dict[int, float]:
@@ -64,6 +66,34 @@ class Rows(NamedTuple):
     def take(self, which: Any) -> Rows:
         """Some of the rows: a slice of them, or a copy of those with these numbers."""
         return Rows._make(part[which] if len(part) else part for part in self)
+
+
+class Filling:
+    """A chunk that is being filled with rows, laid out as it will be in the file."""
+
+    def __init__(self, data: npt.NDArray[np.uint8], rows: Rows) -> None:
+        self.data, self._rows, self.n = data, rows, 0
+
+    @property
+    def full(self) -> bool:
+        return self.n == len(self._rows.label)
+
+    @property
+    def rows(self) -> Rows:
+        """The rows that are in it."""
+        return self._rows.take(slice(self.n))
+
+    def add(self, rows: Rows, which: npt.NDArray[np.uint32]) -> int:
+        """Add those of the rows for which there is room; how many they are."""
+        which = which[: len(self._rows.label) - self.n]
+        to = self._rows.take(slice(self.n, self.n + len(which)))
+        gather_rows(rows.bins, which, to.bins, NO_WEIGHT)  # other threads may run meanwhile
+        others: tuple[tuple[Any, Any], ...] = tuple(zip(rows[1:], to[1:], strict=True))
+        for part, out in others:
+            if len(out):
+                out[:] = part[which]
+        self.n += len(which)
+        return len(which)
 
 
 class Chunk(NamedTuple):
@@ -109,8 +139,7 @@ class Strata:
         self._freed: list[int] = []  # since the last `state`, which may need what is there
         self._places = 0
         self._chunks: list[list[Chunk]] = [[] for _ in range(N_STRATA)]
-        self._buffers: list[list[Rows]] = [[] for _ in range(N_STRATA)]
-        self._waiting = np.zeros(N_STRATA, np.int64)  # rows in each buffer
+        self._filling: list[Filling | None] = [None] * N_STRATA
         self.bytes_written = self.bytes_read = 0
 
     def close(self) -> None:
@@ -118,63 +147,56 @@ class Strata:
 
     def size(self, stratum: int) -> int:
         """Rows in a stratum."""
-        return sum(c.n for c in self._chunks[stratum]) + int(self._waiting[stratum])
+        filling = self._filling[stratum]
+        return sum(c.n for c in self._chunks[stratum]) + (filling.n if filling else 0)
 
     def n_chunks(self, stratum: int) -> int:
         """Chunks of a stratum; what waits in memory counts as one."""
-        return len(self._chunks[stratum]) + bool(self._waiting[stratum])
+        return len(self._chunks[stratum]) + (self._filling[stratum] is not None)
 
     def upper(self, stratum: int) -> float:
         """The weight that no row of a stratum reached when it was last seen."""
         return 2.0 ** (LOWEST + stratum + 1)
 
-    def append(self, rows: Rows, w: npt.NDArray[np.float32]) -> None:
-        """Put rows into the strata of their weights."""
+    def append(
+        self,
+        rows: Rows,
+        w: npt.NDArray[np.float32],
+        order: npt.NDArray[np.uint32] | None = None,
+    ) -> None:
+        """Put rows into the strata of their weights, one after the other or in another order."""
         stratum = np.empty(len(w), np.uint8)
         find_strata(w, LOWEST, N_STRATA, stratum)
-        order = np.argsort(stratum, kind="stable")
+        if order is None:
+            order = np.arange(len(w), dtype=np.uint32)
+        order = order[np.argsort(stratum[order], kind="stable")]
         ends = np.cumsum(np.bincount(stratum, minlength=N_STRATA))
-        for k in np.unique(stratum):
-            start = ends[k - 1] if k else 0
-            self._buffers[k].append(rows.take(order[start : ends[k]]))
-            self._waiting[k] += ends[k] - start
-            if self._waiting[k] >= self.chunk_rows:
-                self._flush(int(k))
+        for k in np.flatnonzero(np.diff(ends, prepend=0)).tolist():
+            self._add(k, rows, order[ends[k - 1] if k else 0 : ends[k]])
 
-    def _flush(self, k: int) -> None:
-        """Write full chunks of a buffer; the rest waits on."""
-        rows = self._joined(k)
-        whole = len(rows.label) // self.chunk_rows * self.chunk_rows
-        for start in range(0, whole, self.chunk_rows):
-            part = rows.take(slice(start, start + self.chunk_rows))
-            self._chunks[k].append(self._write(part))
-        rest = Rows._make(part[whole:].copy() for part in rows)
-        self._buffers[k] = [rest] if len(rest.label) else []
-        self._waiting[k] = len(rest.label)
+    def _add(self, k: int, rows: Rows, which: npt.NDArray[np.uint32]) -> None:
+        """Add rows to a stratum's chunk; one that is full goes to the file."""
+        while len(which):
+            filling = self._filling[k]
+            if filling is None:
+                data = np.empty(self.chunk_rows * self._row_bytes, np.uint8)
+                filling = self._filling[k] = Filling(data, self._views(data, self.chunk_rows))
+            which = which[filling.add(rows, which) :]
+            if filling.full:
+                self._chunks[k].append(self._write(filling))
+                self._filling[k] = None
 
-    def _joined(self, k: int) -> Rows:
-        parts = self._buffers[k]
-        return (
-            parts[0]
-            if len(parts) == 1
-            else Rows._make(map(np.concatenate, zip(*parts, strict=True)))
-        )
-
-    def _write(self, rows: Rows) -> Chunk:
+    def _write(self, filled: Filling) -> Chunk:
         place = self._free.pop() if self._free else self._places
         self._places = max(self._places, place + 1)
-        n = len(rows.label)
-        data = np.empty(n * self._row_bytes, np.uint8)
-        views: tuple[Any, ...] = self._views(data, n)
-        for part, view in zip(rows, views, strict=True):
-            view[...] = part
+        data = filled.data
         at, left = place * self.chunk_rows * self._row_bytes, memoryview(data.data)
         with guard_disk(self._folder / "scratch", data.nbytes):
             while left:
                 written = os.pwrite(self._file.fileno(), left, at)
                 at, left = at + written, left[written:]
         self.bytes_written += data.nbytes
-        return Chunk(place, n, zlib.crc32(data.data))
+        return Chunk(place, filled.n, zlib.crc32(data.data))
 
     def _views(self, data: npt.NDArray[np.uint8], n: int) -> Rows:
         """The parts of a chunk of n rows; numbers first, so that they are aligned."""
@@ -193,10 +215,10 @@ class Strata:
         chunks = self._chunks[stratum]
         chosen = rng.permutation(self.n_chunks(stratum))[:n_chunks]
         taken: list[Chunk | Rows] = [chunks[i] for i in chosen if i < len(chunks)]
-        if len(chunks) in chosen:
-            taken.append(self._joined(stratum))
-            self._buffers[stratum] = []
-            self._waiting[stratum] = 0
+        filling = self._filling[stratum]
+        if filling is not None and len(chunks) in chosen:
+            taken.append(filling.rows)
+            self._filling[stratum] = None
         out = set(chosen.tolist())
         self._chunks[stratum] = [c for i, c in enumerate(chunks) if i not in out]
         return taken
@@ -226,15 +248,14 @@ class Strata:
         os.fsync(self._file.fileno())
         self._free += self._freed
         self._freed = []
-        waiting = [self._joined(k) if self._waiting[k] else None for k in range(N_STRATA)]
-        rows = [part for part in waiting if part is not None]
+        rows = [filling.rows for filling in self._filling if filling]
         chunks = [(k, *chunk) for k, of in enumerate(self._chunks) for chunk in of]
         names = [f"strata_{name}" for name in Rows._fields]
         parts = Rows._make(map(np.concatenate, zip(*rows, strict=True))) if rows else ()
         return {
             "strata_chunks": np.array(chunks, np.int64).reshape(-1, 4),
             "strata_free": np.array(self._free, np.int64),
-            "strata_waiting": self._waiting.copy(),
+            "strata_waiting": np.array([filling.n if filling else 0 for filling in self._filling]),
             **dict(zip(names, parts, strict=False)),
         }
 
@@ -245,13 +266,11 @@ class Strata:
             self._places = max(self._places, chunk[0] + 1)
         self._free = state["strata_free"].tolist()
         self._places = max([self._places, *(place + 1 for place in self._free)])
-        self._waiting[:] = state["strata_waiting"]
-        if self._waiting.any():
+        ends = np.cumsum(state["strata_waiting"])
+        if ends[-1]:
             rows = Rows._make(state[f"strata_{name}"] for name in Rows._fields)
-            ends = np.cumsum(self._waiting)
-            for k in np.flatnonzero(self._waiting):
-                part = rows.take(slice(ends[k] - self._waiting[k], ends[k]))
-                self._buffers[k] = [Rows._make(array.copy() for array in part)]
+            for k in np.flatnonzero(state["strata_waiting"]).tolist():
+                self._add(k, rows, np.arange(ends[k - 1] if k else 0, ends[k], dtype=np.uint32))
 
     @property
     def scratch_bytes(self) -> int:

@@ -479,7 +479,7 @@ def warm_up() -> None:
     partition.split_rows(bins, order, begin, count, blocks, 2, 0, 1, np.int32(0), mask, spare)
     scores.add_values(w, order, begin, count, blocks, 2, 1, score)
     one = np.zeros(1, np.int64)
-    scores.apply_trees(bins, np.zeros((1, 8), np.uint64), w, one, one, 0, 1, score)
+    scores.apply_trees(bins, np.zeros((1, 8), np.uint64), w, one, one, one, 0, 1, score)
     splits.best_edge(*features, sign, np.ones(2), np.empty(3), mask)
     scores.weigh_logistic(label, u, score, w, v)
     scores.weigh_exponential(label, u, score, np.float32(1), w, v)

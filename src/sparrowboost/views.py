@@ -191,8 +191,8 @@ class View(Dataset):
         """Rows of the largest block that is read, whatever a view takes of it."""
         return self.base.largest_block
 
-    def read_block(self, index: int) -> Block:
-        return self.base.read_block(index)
+    def read_block(self, index: int, *, shuffled: bool = True) -> Block:
+        return self.base.read_block(index, shuffled=shuffled)
 
     def __repr__(self) -> str:
         return (
@@ -261,7 +261,8 @@ class Part(View):
         self.n_rows = int(self.block_rows.sum())
         self.n_positive = int(self.block_rows @ self.block_label)
 
-    def read_block(self, index: int) -> Block:
+    def read_block(self, index: int, *, shuffled: bool = True) -> Block:
+        # Always shuffled: which of its rows are in the part goes by their order.
         if not 0 <= index < self.n_blocks:
             raise IndexError(f"block {index} of a view that has {self.n_blocks}")
         place = int(self._places[index])
@@ -292,7 +293,7 @@ class Reweighted(View):
             )
         self.weighted = True
 
-    def read_block(self, index: int) -> Block:
-        bins, label, weight = self.base.read_block(index)
+    def read_block(self, index: int, *, shuffled: bool = True) -> Block:
+        bins, label, weight = self.base.read_block(index, shuffled=shuffled)
         factor = np.array(self.factors, np.float32)[label]
         return Block(bins, label, factor if weight is None else factor * weight)

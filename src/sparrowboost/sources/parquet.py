@@ -29,8 +29,8 @@ ENCODINGS = {"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 # "random places": its rows are all decoded, and some kept.
 MIN_GROUPS = 8
 # Row groups whose heads are peeked at. More would cost more than they tell: to decode the head of
-# a group, the whole first page of each column must be unpacked.
-HEADS = 32
+# a group, the whole first page of each column must be unpacked. Of wide tables there are fewer.
+HEADS, HEAD_PAGES = 32, 2_048
 # Rows decoded for each one that is kept, where a row group's head is peeked at: neighbours tell
 # less than rows apart.
 DECODED = 2
@@ -237,9 +237,10 @@ class ParquetFile:
         sizes = np.array(self._group_rows)
         groups = np.flatnonzero(sizes)
         quotas = sizes[groups]
-        if len(groups) > HEADS:
-            groups = np.sort(rng.choice(groups, HEADS, replace=False, p=quotas / quotas.sum()))
-            quotas = np.ones(HEADS)  # the choice went by size already
+        most = max(MIN_GROUPS, min(HEADS, HEAD_PAGES // len(self.columns)))
+        if len(groups) > most:
+            groups = np.sort(rng.choice(groups, most, replace=False, p=quotas / quotas.sum()))
+            quotas = np.ones(most)  # the choice went by size already
         wanted = np.ceil(DECODED * rows * quotas / quotas.sum()).astype(np.int64)
         heads = {
             int(g): int(min(n, sizes[g])) for g, n in zip(groups, wanted, strict=True)
