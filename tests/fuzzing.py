@@ -97,11 +97,19 @@ def parquet_bytes(**how) -> bytes:
     return out.getvalue()
 
 
-def arrow_bytes(**how) -> bytes:
+def arrow_bytes(table: pa.Table = TABLE, **how) -> bytes:
     out = io.BytesIO()
-    with pa.ipc.new_file(out, TABLE.schema, options=pa.ipc.IpcWriteOptions(**how)) as writer:
-        writer.write_table(TABLE, max_chunksize=80)
+    with pa.ipc.new_file(out, table.schema, options=pa.ipc.IpcWriteOptions(**how)) as writer:
+        writer.write_table(table, max_chunksize=80)
     return out.getvalue()
+
+
+def with_views() -> pa.Table:
+    """Words in dictionaries, and as views, of which some are long."""
+    color = TABLE["color"].combine_chunks()
+    words = [None if word is None else word * 6 for word in color.to_pylist()]
+    table = TABLE.set_column(2, "color", color.dictionary_encode())
+    return table.append_column("word", pa.array(words, pa.string_view()))
 
 
 def csv_bytes() -> bytes:
@@ -198,6 +206,7 @@ FORMATS = {
     "plain.parquet": (parquet_bytes(compression="NONE", data_page_size=300), read_parquet, "y"),
     "v2.parquet": (parquet_bytes(compression="NONE", data_page_version="2.0"), read_parquet, "y"),
     "t.arrow": (arrow_bytes(), read_arrow, "y"),
+    "views.arrow": (arrow_bytes(with_views(), unify_dictionaries=True), read_arrow, "y"),
     "packed.arrow": (arrow_bytes(compression="zstd"), read_arrow, "y"),
     "t.csv": (csv_bytes(), read_csv, "y"),
     "t.csv.gz": (gzip.compress(csv_bytes(), mtime=0), read_csv, "y"),

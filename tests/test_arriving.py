@@ -19,7 +19,14 @@ import sparrowboost.supply
 import sparrowboost.training
 from builders import assert_same_trees, make_model
 from helpers import stored_rows
-from sparrowboost import DataError, Dataset, SparrowClassifier, ingest, train
+from sparrowboost import (
+    DataError,
+    Dataset,
+    MemoryLimitError,
+    SparrowClassifier,
+    ingest,
+    train,
+)
 from sparrowboost.arriving import Arriving
 from sparrowboost.build import make_stages
 from sparrowboost.events import SampleDrawn, TreeAdded
@@ -181,6 +188,71 @@ def test_a_training_that_fails_stops_the_reading(file, tmp_path):
     assert not [t for t in threading.enumerate() if t.name == "sparrow-arrive"]
     with pytest.raises(DataError, match="stopped"):
         arriving.n_positive  # noqa: B018
+
+
+PLACES = [
+    "check_training", "plan_while_reading", "fewest", "class_factors", "importance", "base_score",
+    "Model", "Crew", "Watch", "Scanner", "Sampler", "closing", "Supply", "SplitFinder",
+    "AdaptiveGrower", "Teller", "Saver", "boost",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_wherever_training_is_interrupted_reading_stops_and_leaves_nothing(
+    file, tmp_path, monkeypatch, place
+):
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    arriving = ingest(file, label="y", verbose=0, wait=False, path=tmp_path / "s")
+    monkeypatch.setattr(sparrowboost.training, place, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        train(arriving, valid=file, n_estimators=3, verbose=0)
+    assert not (tmp_path / "s").exists()
+    assert not [t for t in threading.enumerate() if t.name.startswith("sparrow-")]
+
+
+def test_a_draw_that_waits_for_rows_does_not_keep_a_training_from_ending(file, tmp_path):
+    class Stuck:
+        """Rows that never come."""
+
+        n_rows, waited, closed = 2 * N, threading.Event(), threading.Event()
+
+        def more(self, dataset):
+            self.waited.set()
+            assert self.closed.wait(60)
+            raise DataError("stopped")
+
+        def close(self):
+            self.closed.set()
+
+    dataset, arriving = ingest(file, label="y", verbose=0), Stuck()
+    model = make_model(dataset)
+    sampler = Sampler(
+        dataset, get_loss("logistic"), model.base_score, folder=tmp_path, seed=0, n_jobs=1,
+        arriving=arriving,
+    )  # fmt: skip
+    guide = sampler.weigh_base()
+    sampler.request(model, guide, 1_000, more=True)
+    assert arriving.waited.wait(60)
+    sampler.close()
+    assert arriving.closed.is_set()
+
+
+def test_a_limit_that_is_too_small_for_training_is_refused_before_rows_are_read(
+    file, tmp_path, monkeypatch
+):
+    put = []
+    monkeypatch.setattr(sparrowboost.storewriter.StoreWriter, "put", lambda *args: put.append(1))
+    limit = sparrowboost.memory.rss() + 400_000_000
+    for staged in (True, False):
+        monkeypatch.setattr(sparrowboost.build, "MIN_STAGED_ROWS", 10_000 if staged else 10**9)
+        path = tmp_path / "s"
+        arriving = ingest(file, label="y", verbose=0, wait=False, path=path, memory_limit=limit)
+        assert arriving.staged == staged
+        with pytest.raises(MemoryLimitError, match=r"evidence \("):
+            train(arriving, memory_limit=limit, max_leaves=60_000, verbose=0)
+        assert put == [] and not path.exists()
 
 
 def test_what_was_never_read_leaves_nothing(file, tmp_path):

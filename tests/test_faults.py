@@ -39,9 +39,10 @@ TABLE = small_table(20_000).drop(["w"])
 # -- input that changes ----------------------------------------------------------------------------
 
 
-def write_arrow(table, path):
-    with pa.ipc.new_file(path, table.schema) as writer:
-        writer.write_table(table, max_chunksize=5_000)
+def write_arrow(table, path, rows=5_000, **how):
+    options = pa.ipc.IpcWriteOptions(**how)
+    with pa.ipc.new_file(path, table.schema, options=options) as writer:
+        writer.write_table(table, max_chunksize=rows)
 
 
 def write_gz(table, path):
@@ -54,8 +55,9 @@ def write_svm(table, path):
     path.write_text("".join(f"{y} 1:{0 if x is None else x} 2:1\n" for y, x in rows))
 
 
-def write_npy(table, path):
-    np.save(path, np.column_stack([np.arange(len(table)) % 1000, table["y"].to_numpy()]) * 1.0)
+def write_npy(table, path, order="C"):
+    rows = np.column_stack([np.arange(len(table)) % 1000, table["y"].to_numpy()]) * 1.0
+    np.save(path, np.asarray(rows, order=order))
 
 
 WRITERS = {
@@ -99,11 +101,7 @@ def source(request, tmp_path, monkeypatch):
 
 
 def during_reading(monkeypatch, source, deed):
-    """Do something to a file when its second block is read.
-
-    In the thread that reads: cut off at any moment, a file that is mapped into memory could kill
-    who is copying a block of it just then.
-    """
+    """Do something to a file when its second block was read."""
     suffix = "".join(source.suffixes)
     name = sparrowboost.sources.SUFFIXES[suffix]
     opener = sparrowboost.sources.FORMATS[name]
@@ -148,6 +146,112 @@ def test_a_file_that_changes_after_the_bins_were_found_is_told(source, tmp_path,
 def test_a_file_that_changes_while_its_rows_are_stored_is_told(source, tmp_path, monkeypatch, deed):
     during_reading(monkeypatch, source, deed)
     refused(source, tmp_path / "store")
+
+
+@pytest.mark.parametrize("deed", [remove, cut, append])
+@pytest.mark.parametrize("what", ["label", "weight"])
+def test_labels_and_weights_beside_the_source_that_change_are_told(
+    tmp_path, monkeypatch, what, deed
+):
+    monkeypatch.setattr(sparrowboost.build, "MAX_BLOCK_ROWS", 1_000)
+    source, values = tmp_path / "t.parquet", tmp_path / "values.npy"
+    WRITERS[source.name](TABLE, source)
+    np.save(values, np.arange(len(TABLE)) % 2)
+    during_reading(monkeypatch, source, lambda path: deed(values))
+    asked = {"label": "y", "path": tmp_path / "store", "verbose": 0, what: values}
+    with pytest.raises(DataError, match=r"values\.npy: .* while it was in use") as caught:
+        ingest(source, **asked)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "store").exists()
+
+
+CUTTER = """
+import os, random, shutil, sys, threading, time
+from pathlib import Path
+from sparrowboost import DataError, ingest
+
+source, label, folder = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+label = int(label) if label.isdigit() else label
+data = source.read_bytes()
+
+def run():
+    start = time.perf_counter()
+    ingest(source, label=label, path=folder / "store", n_jobs=1, verbose=0)
+    shutil.rmtree(folder / "store")
+    return time.perf_counter() - start
+
+run()  # loads kernels
+seconds, told, random = run(), 0, random.Random(0)
+for _ in range(8):
+    source.write_bytes(data)
+    cutter = threading.Timer(
+        random.uniform(0, seconds), os.truncate, (source, random.randrange(len(data)))
+    )
+    cutter.start()
+    try:
+        run()
+    except DataError as error:
+        assert source.name in str(error) and "\\n" not in str(error), error
+        assert os.listdir(folder) == [], "something is left"
+        told += 1
+    cutter.join()
+print(told)
+"""
+
+FOUND_OUT = """
+import os, sys
+from pathlib import Path
+import numpy as np
+from sparrowboost import DataError
+from sparrowboost.sources import FORMATS, SUFFIXES, OpenOptions
+
+path = Path(sys.argv[1])
+options = OpenOptions(scratch=path.parent, rng=np.random.default_rng(0))
+source = FORMATS[SUFFIXES[path.suffix]](path, options)
+blocks = source.blocks(source.columns, 1_000)
+next(blocks)
+maps = Path("/proc/self/maps")
+assert not maps.exists() or path.name not in maps.read_text(), "it is mapped"
+os.truncate(path, path.stat().st_size // 3)
+try:
+    for block in blocks:
+        block.validate(full=True)
+except DataError as error:
+    print(error)
+"""
+
+
+def child(code, *argv):
+    """What a child of Python prints; it must not be killed by the system."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, argv)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"exit code {done.returncode}: {done.stderr[-2000:]}"
+    return done.stdout
+
+
+CUT = {
+    "rows.npy": (write_npy, "1"),
+    "columns.npy": (lambda table, path: write_npy(table, path, "F"), "1"),
+    "flat.arrow": (write_arrow, "y"),
+    "one.arrow": (lambda table, path: write_arrow(table, path, len(table)), "y"),
+    "packed.arrow": (lambda table, path: write_arrow(table, path, compression="zstd"), "y"),
+}
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_who_reads_behind_the_new_end_of_a_file_is_told_and_not_killed(tmp_path, name):
+    CUT[name][0](TABLE, tmp_path / name)  # in a child: a memory map would take the tests with it
+    said = child(FOUND_OUT, tmp_path / name)
+    assert name in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_a_file_that_a_thread_cuts_off_at_any_moment_kills_nobody(tmp_path, name):
+    write, label = CUT[name]
+    write(small_table(400_000).drop(["w"]), tmp_path / name)
+    (tmp_path / "out").mkdir()
+    assert int(child(CUTTER, tmp_path / name, label, tmp_path / "out")) > 0
 
 
 def test_nothing_is_left_to_resume_of_a_file_that_changed(tmp_path, monkeypatch):

@@ -8,11 +8,14 @@ import re
 import subprocess
 import sys
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 import pytest
 
 import sparrowboost.predict
+from builders import made_rows
 from cgroups import memory_group
 from helpers import small_table
 from sparrowboost import MemoryLimitError, ingest, train, write_predictions
@@ -193,6 +196,46 @@ def test_training_refuses_a_limit_and_does_with_the_one_that_it_names(data, stor
     assert (tmp_path / "model.json").exists()
 
 
+@pytest.fixture(scope="module")
+def forms(data):
+    """The same rows in files that take more, and less, to read than training takes."""
+    table = pq.read_table(data / "valid.parquet")
+    pcsv.write_csv(table, data / "t.csv")
+    write_arrow(table, data / "t.arrow")
+    np.save(data / "y.npy", table["y"].to_numpy())
+    np.save(data / "X.npy", np.column_stack([c.to_numpy() for c in table.drop("y").columns]))
+    return {
+        "parquet": [data / "train.parquet", "--label", "y"],
+        "csv": [data / "t.csv", "--label", "y"],
+        "arrow": [data / "t.arrow", "--label", "y", "--balanced"],
+        "npy": [data / "X.npy", "--label", data / "y.npy", "--validation-fraction", "0.1"],
+    }
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "arrow", "npy"])
+def test_training_on_files_refuses_a_limit_and_does_with_the_one_that_it_names(
+    data, forms, tmp_path, form
+):
+    words = ["train", *forms[form], "--n-estimators", "3", "-o", tmp_path / "model.json"]
+    done = command("200MB", data, *words)
+    assert done.returncode == 1 and done.stderr.count("give at least") == 1
+    done = command(named(done.stderr), data, *words)
+    assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
+    assert (tmp_path / "model.json").exists()
+
+
+@pytest.mark.parametrize("form", ["csv", "npy"])
+def test_a_limit_that_does_to_read_but_not_to_train_is_refused_with_one_that_does(
+    data, forms, tmp_path, form
+):
+    words = ["train", *forms[form][:3], "--n-estimators", "3", "-o", tmp_path / "model.json"]
+    words += ["--sample-size", "190000", "--max-leaves", "2000"]  # 160 MB of evidence
+    done = command("360MB", data, *words)
+    assert done.returncode == 1 and "evidence (1" in done.stderr
+    done = command(named(done.stderr), data, *words)
+    assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
+
+
 def test_the_plan_of_a_training_adds_up_and_is_not_carried_out(store, tmp_path, capsys):
     words = ["train", store, "-o", tmp_path / "model.json", "--memory", "2GB", "--plan"]
     assert main([*map(str, words)]) == 0
@@ -203,6 +246,29 @@ def test_the_plan_of_a_training_adds_up_and_is_not_carried_out(store, tmp_path, 
     assert sum(sizes) < parse_size("2GB")
     assert rows == "all 1,000,000 rows in memory"
     assert not (tmp_path / "model.json").exists()
+
+
+def write_arrow(table, path):
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+
+
+WITHOUT_SCIPY = """
+import sys
+from sparrowboost.cli import main
+assert main(sys.argv[1:]) == 0
+assert "numba" in sys.modules and "scipy.linalg" not in sys.modules
+
+import numba, numpy as np  # which can have it yet
+assert numba.njit(lambda a: np.linalg.inv(a) @ a)(2 * np.eye(2)).tolist() == [[1, 0], [0, 1]]
+"""
+
+
+def test_commands_with_a_limit_load_no_linear_algebra(tmp_path):
+    pq.write_table(small_table(), tmp_path / "t.parquet")
+    words = ["train", tmp_path / "t.parquet", "--label", "y", "-q", "-o", tmp_path / "m.json"]
+    words += ["--memory", "1GB", "--n-estimators", "2"]
+    subprocess.run([sys.executable, "-c", WITHOUT_SCIPY, *words], check=True)
 
 
 LEAN = """
@@ -217,9 +283,49 @@ assert "pandas" not in sys.modules
 """
 
 
-@pytest.mark.parametrize("write", [pq.write_table, pcsv.write_csv])
-def test_numbers_words_and_missing_values_are_read_without_pandas(tmp_path, write):
+def write_odd_csv(table, path):
+    """Large whole numbers, of which a late one has a fraction: Arrow does not read that."""
+    ids = pa.array(range(2**60, 2**60 + len(table)))
+    pcsv.write_csv(table.set_column(1, "count", ids), path)
+    with path.open("a") as file:
+        file.write("0.5,1.5,red,1,1\n")
+
+
+WRITERS = {
+    "t.parquet": pq.write_table,
+    "t.csv": pcsv.write_csv,
+    "odd.csv": write_odd_csv,
+    "t.arrow": write_arrow,
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_numbers_words_and_missing_values_are_read_without_pandas(tmp_path, name):
     # 36 MB, which Arrow would import for its own conversions.
-    source = tmp_path / f"t.{'csv' if write is pcsv.write_csv else 'parquet'}"
-    write(small_table(), source)
-    subprocess.run([sys.executable, "-c", LEAN, source, tmp_path], check=True)
+    WRITERS[name](small_table(60_000), tmp_path / name)
+    subprocess.run([sys.executable, "-c", LEAN, tmp_path / name, tmp_path], check=True)
+
+
+LEAN_ARRAYS = """
+import sys, numpy as np, sparrowboost
+
+folder = sys.argv[1]
+X, y = np.load(folder + "/X.npy"), np.load(folder + "/y.npy")
+with open(folder + "/t.svm", "w") as file:
+    file.writelines(f"{int(label)} 1:{row[0]} 3:{row[1]}\\n" for row, label in zip(X, y))
+for source, how in (
+    (folder + "/X.npy", {"label": folder + "/y.npy", "weight": folder + "/y.npy"}),
+    (folder + "/t.svm", {}),
+    (X, {"label": y}),
+):
+    dataset = sparrowboost.ingest(source, **how, verbose=0)
+    sparrowboost.train(dataset, n_estimators=2, verbose=0).predict_proba(source)
+assert "pandas" not in sys.modules
+"""
+
+
+def test_arrays_and_libsvm_files_are_read_without_pandas(tmp_path):
+    X, y = made_rows(2_000)
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", y.astype(">f4") + 1)
+    subprocess.run([sys.executable, "-c", LEAN_ARRAYS, tmp_path], check=True)

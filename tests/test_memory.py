@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import sparrowboost.memory
 from sparrowboost.errors import MemoryLimitError
 from sparrowboost.memory import (
+    Budget,
     cgroup_limit,
     format_size,
     machine_memory,
@@ -37,6 +38,17 @@ def test_a_formatted_size_is_read_back_to_three_digits(n):
 def test_a_size_that_is_none_is_refused(bad):
     with pytest.raises(MemoryLimitError):
         parse_size(bad)
+
+
+def test_a_limit_that_is_too_small_is_refused_with_one_number_to_give():
+    budget = Budget(300_000_000, {"libraries": 310_000_000, "buffers": 20_000_000, "other": 0})
+    with pytest.raises(MemoryLimitError) as refused:
+        budget.check()
+    assert str(refused.value) == (
+        "memory_limit 300 MB is too small: it has to hold libraries (310 MB), buffers (20 MB); "
+        "give at least 347 MB."
+    )
+    Budget(330_000_000, budget.parts).check()
 
 
 def write(path, text):

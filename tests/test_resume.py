@@ -110,6 +110,23 @@ def test_what_was_done_of_files_that_have_changed_is_not_used(source, tmp_path, 
     assert len(os.listdir(tmp_path / "store")) == 2
 
 
+def test_what_was_done_with_labels_that_have_changed_is_not_used(source, tmp_path, monkeypatch):
+    def of_labels(path, **more):
+        labels = tmp_path / "y.npy"
+        return ingest(source, label=labels, weight="w", path=path, verbose=0, **more)
+
+    np.save(tmp_path / "y.npy", np.arange(N) % 2)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        fail_after(patch, 20_000, KeyboardInterrupt())
+        of_labels(tmp_path / "store", resume=True)
+    np.save(tmp_path / "y.npy", np.arange(N) % 3 == 0)
+    whole = of_labels(tmp_path / "store", resume=True)
+    assert blocks(whole) == blocks(of_labels(tmp_path / "straight"))
+    np.save(tmp_path / "y.npy", np.arange(N) % 5 == 0)
+    with pytest.raises(StoreError, match="or the files have changed"):
+        of_labels(tmp_path / "store", resume=True)
+
+
 @pytest.mark.parametrize("cut", [0, 10, 2_000, -1])
 def test_half_of_what_was_saved_is_not_used(source, tmp_path, monkeypatch, cut):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):

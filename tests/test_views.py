@@ -273,6 +273,9 @@ def test_balanced_labels_weigh_the_same(dataset):
         ({True: 1, "no": 2}, "no label 'no'"),
         ({True: -1}, "weight of label True is -1"),
         ({True: np.nan}, "weight of label True is nan"),
+        ({True: np.inf}, "weight of label True is inf"),
+        ({True: 2e12}, r"weight of label True is 2000000000000\.0; .* at most 1e\+12"),
+        ({True: 1e-7, False: 1e7}, r"are 10000000\.0 and 1e-07; .* 1e\+12 times the other"),
         ({True: "2"}, "weight of label True is '2'"),
         ({True: 0}, "nothing to tell apart"),
     ],
@@ -281,6 +284,22 @@ def test_weights_of_labels_that_make_no_sense_are_refused(class_weight, what):
     data = numbered_rows(50, label_of(50))
     with pytest.raises(DataError, match=what):
         train(data, class_weight=class_weight, verbose=0)
+
+
+@pytest.mark.parametrize("view", [lambda data: data, lambda data: split(data, 0.5)[0]])
+def test_weights_of_labels_and_of_rows_together_have_the_bound_of_weights_of_rows(view):
+    data = numbered_rows(50, label_of(50), weight=np.full(50, 1e7))
+    assert train(data, class_weight={True: 1e5}, n_estimators=1, verbose=0).n_trees == 1
+    with pytest.raises(DataError, match=r"a row has weight 1e\+13, with .* at most 1e\+12"):
+        train(view(with_class_weight(data, (1, 1e6))), n_estimators=1, verbose=0)
+
+
+def test_weights_of_labels_as_far_apart_as_they_may_be_train_a_model():
+    data = numbered_rows(500, label_of(500))
+    for factors in ({True: 1e12}, {True: 1e-12}, {True: 1e6, False: 1e-6}):
+        model = train(data, class_weight=factors, n_estimators=3, verbose=0)
+        assert np.isfinite(model.base_score)
+        assert np.isfinite(model.decision_function(np.zeros((1, 2)))).all()
 
 
 # -- validation on views, and by weight -----------------------------------------------------------

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sparrowboost.binning import Binning
 from sparrowboost.errors import DataError
@@ -23,6 +23,16 @@ LATER = frozenset(
     ("classes", "n_rows", "n_positive", "block_rows", "block_label",
      "_blocks", "_layout", "_manifest", "_rows", "_seed")
 )  # fmt: skip
+
+
+class Expected(NamedTuple):
+    """What is known of a data set before its rows are read."""
+
+    binning: Binning
+    n_features: int
+    n_rows: int  # an estimate, maybe
+    weighted: bool
+    largest_block: int  # about its rows
 
 
 class Arriving(Dataset):
@@ -42,8 +52,8 @@ class Arriving(Dataset):
         About what reading takes in memory.
     close : ExitStack
         What is left to do if nothing is read.
-    largest_block : int, optional
-        About the rows of the largest block, if there are stages.
+    largest_block : int
+        About the rows of the largest block.
     """
 
     def __init__(
@@ -57,7 +67,7 @@ class Arriving(Dataset):
         binning: Binning,
         label_name: str,
         weighted: bool,
-        largest_block: int | None,
+        largest_block: int,
         verbose: int,
     ) -> None:
         # No super().__init__: there is no manifest yet.
@@ -87,7 +97,13 @@ class Arriving(Dataset):
 
     @property
     def largest_block(self) -> int:
-        return super().largest_block if self._largest is None else self._largest
+        return self._largest if self.staged else super().largest_block
+
+    @property
+    def expected(self) -> Expected:
+        """What can be said of all rows without reading them."""
+        n_rows = self.stage_rows[-1]
+        return Expected(self.binning, self.n_features, n_rows, self.weighted, self._largest)
 
     def __repr__(self) -> str:
         return f"Arriving({str(self.path)!r}, features={self.n_features})"

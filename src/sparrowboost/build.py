@@ -24,14 +24,30 @@ from sparrowboost.binning import WORK_DTYPES, Binning, Feature, Fitter
 from sparrowboost.errors import DataError, StoreError
 from sparrowboost.labels import LabelCoder, Value
 from sparrowboost.lookup import read_only
-from sparrowboost.memory import LIBRARIES, Budget, give_back_early, held, release, resolve_limit
+from sparrowboost.memory import (
+    CODE_BYTES,
+    LIBRARIES,
+    Budget,
+    give_back_early,
+    held,
+    release,
+    resolve_limit,
+)
 from sparrowboost.progress import Progress, Task, compiling, log, make_progress
-from sparrowboost.shuffle import MIN_MEMORY
+from sparrowboost.shuffle import MIN_MEMORY, largest_block
 from sparrowboost.sources import Kind, OpenOptions, RowError, Source, check_format, expand
 from sparrowboost.sources.base import KEEP, Forget
-from sparrowboost.store import MANIFEST, Dataset, read_manifest
+from sparrowboost.store import MANIFEST, Dataset, Layout, read_manifest
 from sparrowboost.storewriter import StoreWriter
-from sparrowboost.table import AHEAD, CodedBlock, ColumnLike, Table, name_list, open_table
+from sparrowboost.table import (
+    AHEAD,
+    CodedBlock,
+    ColumnLike,
+    Table,
+    is_values_file,
+    name_list,
+    open_table,
+)
 from sparrowboost.threads import check_jobs, ordered_map, prefetch
 
 RandomState = int | np.integer[Any] | np.random.Generator | np.random.RandomState | None
@@ -146,7 +162,8 @@ def ingest(
         if path is None:
             raise DataError("resume=True needs the path of a store.")
         named = (label, weight, positive, columns, exclude, categorical, header, format, seed)
-        run = {"files": fingerprints(data), "options": [_words(item) for item in named]}
+        values = [item for item in (label, weight) if is_values_file(item)]
+        run = {"files": fingerprints(data, values), "options": [_words(item) for item in named]}
         done = finished(Path(path), run)
         if done is not None:
             return done
@@ -172,7 +189,7 @@ def ingest(
             )
             with compiling(progress):
                 warm_up(table.features.values())
-            plan = Plan.make(limit, table, n_jobs)
+            plan = Plan.make(limit, table, n_jobs, trained=not wait)
             if store.progress is None:
                 binning, row_bytes = find_bins(table, plan, seed, progress)
             else:
@@ -223,7 +240,7 @@ def ingest(
             binning=binning,
             label_name=table.label.name,
             weighted=table.weight is not None,
-            largest_block=store.block_rows if len(stages) > 1 else None,
+            largest_block=store.block_rows,
             verbose=verbose,
         )
     return arriving.wait() if wait else arriving
@@ -280,7 +297,7 @@ def labels_drift(table: Table, seed: int) -> bool:
 
 def label_pieces(table: Table, seed: int) -> Iterator[pa.Array]:
     """Labels of places all over the source."""
-    if table.label.array is None:
+    if table.label.beside is None:
         rng = np.random.default_rng([seed, PEEKING])
         for piece in table.source.peek([table.label.name], SAMPLE_ROWS, rng):
             if not isinstance(piece, Forget) and piece.num_rows:
@@ -290,7 +307,7 @@ def label_pieces(table: Table, seed: int) -> Iterator[pa.Array]:
     for rows in table.source.stretches():
         start, end = end, end + rows
         if rows:
-            yield table.label.array.slice(start, rows)
+            yield table.label.beside.read(start, end)
 
 
 @dataclass(frozen=True)
@@ -324,12 +341,21 @@ class Plan:
         yield group
 
     @classmethod
-    def make(cls, limit: int, table: Table, n_jobs: int) -> Plan:
+    def make(cls, limit: int, table: Table, n_jobs: int, *, trained: bool = False) -> Plan:
+        """Divide the limit; a MemoryLimitError names one that would do, for training, too."""
         libraries = held()
         reading = table.source.reading_bytes(table.read_columns)
         # What the caller holds is the caller's: the limit then is for what ingest adds to it.
         parts = {} if table.source.in_memory else {LIBRARIES: libraries, "reading": reading}
-        Budget(limit, {**parts, "buffers": MIN_ROOM}).check()
+        # By the limit alone, so that the same limit gives the same order of rows. Each thread holds
+        # a bucket and makes a block of it.
+        shuffle_bytes = max(MIN_MEMORY, limit // SHUFFLE_SHARE)
+        budget = Budget(limit, {**parts, "buffers": MIN_ROOM})
+        if trained and budget.total > limit:
+            later = training_parts(table, shuffle_bytes, n_jobs)
+            there = {"libraries": CODE_BYTES} if table.source.in_memory else {LIBRARIES: libraries}
+            budget = max(budget, Budget(limit, {**there, **later}), key=lambda some: some.total)
+        budget.check()
         room = limit // 2 if table.source.in_memory else limit - libraries - reading
         quarter = room // 4
         # Blocks wait before and after binning, and one is worked on by each thread; allocators
@@ -338,9 +364,6 @@ class Plan:
         block_bytes = min(
             max(MAX_BLOCK_BYTES, COLUMN_BYTES * len(table.read_columns)), quarter // blocks
         )
-        # By the limit alone, so that the same limit gives the same order of rows. Each thread holds
-        # a bucket and makes a block of it.
-        shuffle_bytes = max(MIN_MEMORY, limit // SHUFFLE_SHARE)
         plan = cls(
             block_bytes=block_bytes,
             # Peeking is over before the other buffers come; on top of the sample, each thread
@@ -352,6 +375,15 @@ class Plan:
         )
         log.debug("limit=%d libraries=%d plan=%s", limit, libraries, plan)
         return plan
+
+
+def training_parts(table: Table, shuffle_bytes: int, n_jobs: int) -> dict[str, int]:
+    """What training on these rows takes when they are read, beside libraries."""
+    from sparrowboost.needs import default_parts  # which ingest alone does not need
+
+    layout = Layout(len(table.features), table.weight is not None)
+    rows = largest_block(layout.row_bytes, table.source.n_rows, shuffle_bytes)
+    return default_parts(layout.n_features, rows, n_jobs, weighted=layout.weighted)
 
 
 def sample_rows(n_features: int) -> int:
@@ -486,13 +518,13 @@ class Saver:
             self._saved = time.monotonic()
 
 
-def fingerprints(data: Any) -> list[tuple[str, int, int]]:
-    """Name, size and time of change of each file that is meant."""
+def fingerprints(data: Any, values: Sequence[Any]) -> list[tuple[str, int, int]]:
+    """Name, size and time of change of each file that is meant, and of those of labels."""
     files = data if isinstance(data, list | tuple) else [data]
     if not files or not all(isinstance(file, str | os.PathLike) for file in files):
         raise DataError("resume=True needs files to read, which are there when it goes on.")
     found = []
-    for path in expand(files):
+    for path in [*expand(files), *map(Path, values)]:
         stat = path.stat()
         found.append((str(path.absolute()), stat.st_size, stat.st_mtime_ns))
     return found

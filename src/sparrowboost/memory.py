@@ -166,11 +166,10 @@ class Budget:
         """Refuse a limit that the parts do not fit in, with one that would do."""
         if self.total > self.limit:
             most = sorted(self.parts.items(), key=lambda part: -part[1])
-            takes = ", ".join(f"{what} {format_size(n)}" for what, n in most if n)
+            takes = ", ".join(f"{what} ({format_size(n)})" for what, n in most if n)
             raise MemoryLimitError(
-                f"memory_limit {format_size(self.limit)} is too small: at least "
-                f"{format_size(self.total)} are needed ({takes}); give at least "
-                f"{format_up(MARGIN * self.total)}."
+                f"memory_limit {format_size(self.limit)} is too small: it has to hold {takes}; "
+                f"give at least {format_up(MARGIN * self.total)}."
             )
 
 
@@ -200,6 +199,23 @@ def give_back_early() -> None:
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES)
         mallopt(M_TRIM_THRESHOLD, 2 * MAPPED_BYTES)  # as malloc would have it, had it come to this
+
+
+def leave_out_scipy() -> None:
+    """Load numba without `scipy.linalg`, which it imports to see whether it is there: 16 MB.
+
+    Who needs it later can import it, numba included. Another thread that did so meanwhile would
+    fail: only for a process of our own.
+    """
+    if "scipy.linalg" in sys.modules:
+        return
+    sys.modules["scipy.linalg"] = None  # type: ignore[assignment] # so that importing it fails
+    try:
+        import numba.np.arraymath  # noqa: F401
+    except ImportError:  # then it is needed, and is imported with the first kernel
+        pass
+    finally:
+        del sys.modules["scipy.linalg"]
 
 
 def release() -> None:

@@ -16,24 +16,21 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from sparrowboost.arriving import Expected
+from sparrowboost.errors import MemoryLimitError
 from sparrowboost.memory import LIBRARIES, Budget, held
+from sparrowboost.needs import MIN_ROWS, least_parts, pair_bytes
 from sparrowboost.params import Params
 from sparrowboost.predict import BLOCK_ROWS
 from sparrowboost.sample import ROW_BYTES
-from sparrowboost.sampler import GUIDE_BYTES, SPARE_ROOM
-from sparrowboost.scanner import scanner_bytes
 from sparrowboost.store import Dataset
-from sparrowboost.strata import CHUNK_BYTES
 from sparrowboost.supply import FIRST_ROWS, Sizes
 from sparrowboost.watch import WATCH_SHARE, watched_row_bytes
 
 WHOLE_VALUES = 80_000_000  # rows times features: up to here all rows are scanned, none drawn
-STRATA_BYTES = 48 * CHUNK_BYTES  # buffers of the strata in use, and chunks on the way
-MIN_ROWS = 10_000  # of a sample, below which training makes no sense
-ALLOWANCE = 256_000_000  # bytes for libraries: 233 MB are measured in `sparrow train`
+ALLOWANCE = 256_000_000  # bytes for libraries: 218 MB are measured in `sparrow train`
 ALLOWANCE_SHARE = 5 / 8  # of the limit, at most: a small one is divided as it is measured
 STEP = 2**0.25  # between two sizes of samples, where the limit bounds them
-BLOCK_STATE = 32  # bytes of a row on the way from a block: order, label, score, weights, places
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ class TrainPlan:
 
 
 def plan_training(
-    dataset: Dataset,
+    dataset: Dataset | Expected,
     params: Params,
     limit: int,
     n_jobs: int,
@@ -69,33 +66,52 @@ def plan_training(
     row_bytes = d + ROW_BYTES + 4 * weighted
     fixed = {
         LIBRARIES: max(libraries, min(ALLOWANCE, int(ALLOWANCE_SHARE * limit))),
-        "blocks on the way": _block_bytes(dataset, n_jobs),
-        "strata": STRATA_BYTES,
+        **least_parts(
+            d,
+            int(dataset.binning.n_bins.sum()),
+            dataset.largest_block,
+            n_jobs,
+            params.max_leaves,
+            weighted=weighted,
+        ),
         **({"reading": reading} if reading else {}),
-        "evidence": scanner_bytes(int(dataset.binning.n_bins.sum()), params.max_leaves),
     }
-    # Validation rows are thinned out where there is little room: samples may have the other half.
+    pair, wanted = pair_bytes(d, weighted=weighted), params.sample_size
+    least = min(n, MIN_ROWS if wanted == "auto" else wanted)
+    # Validation rows are thinned out where there is little room: samples may have the other half,
+    # or what they need.
     watched = watched_row_bytes(d, params.eval_metric) * (valid is not None)
     n_valid = valid.n_rows if isinstance(valid, Dataset) else limit  # of others it is not known yet
     free = limit - sum(fixed.values())
-    valid_bytes = min(watched * n_valid, limit // WATCH_SHARE, free // 2)
+    valid_bytes = min(watched * n_valid, limit // WATCH_SHARE, free // 2, free - pair * least)
     valid_bytes = max(valid_bytes, watched * BLOCK_ROWS)
     room = free - valid_bytes
-    # A draw also holds what guides it, of the sample in use; all rows, where some features are
-    # packed, a second copy of their bins.
-    pair = math.ceil(2 * SPARE_ROOM * row_bytes + GUIDE_BYTES)
-    wanted = params.sample_size
     small = n * d <= WHOLE_VALUES if wanted == "auto" else wanted >= n
+    # All rows, where some features are packed, take a second copy of their bins.
     if small and n * (row_bytes + d) <= room:
         return _made(limit, fixed, valid_bytes, n * (row_bytes + d), Sizes(n, n, whole=True))
     first, most = (FIRST_ROWS, n) if wanted == "auto" else (wanted, wanted)
-    least = min(n, MIN_ROWS) if wanted == "auto" else wanted
     needed = {"validation": watched * BLOCK_ROWS, f"two samples of {least:,} rows": pair * least}
     Budget(limit, {**fixed, LIBRARIES: libraries, **needed}).check()
     two = room // pair
     bound = max(least, round_down(two))
     sizes = Sizes(first if first <= two else bound, most if most <= two else bound)
     return _made(limit, fixed, valid_bytes, pair * sizes.most, sizes)
+
+
+def check_training(
+    expected: Expected, params: Params, limit: int, n_jobs: int, valid: Any = None
+) -> None:
+    """Refuse a limit that cannot do before any row is read, with one that does whatever they are.
+
+    The largest block is of the label that has more rows, at least half of them.
+    """
+    half = expected._replace(largest_block=math.ceil(expected.largest_block / 2))
+    try:
+        plan_training(half, params, limit, n_jobs, valid)
+    except MemoryLimitError:
+        plan_training(expected, params, limit, n_jobs, valid)
+        raise
 
 
 def round_down(rows: int) -> int:
@@ -118,9 +134,3 @@ def _made(
     what = "all rows" if sizes.whole else "two samples"
     parts = {**fixed, "validation": valid_bytes, what: samples}
     return TrainPlan(Budget(limit, parts), sizes, valid_bytes)
-
-
-def _block_bytes(dataset: Dataset, n_jobs: int) -> int:
-    """A block is read by each thread, and some wait: their records, and the rows made of them."""
-    width = dataset.n_features + 4 * dataset.weighted
-    return (n_jobs + 2) * dataset.largest_block * (2 * width + BLOCK_STATE)

@@ -162,6 +162,8 @@ class Sampler:
         self.counts = Counts()
 
     def close(self) -> None:
+        if self._arriving is not None:
+            self._arriving.close()  # a draw may wait for rows that need not come any more
         if self._next is not None:
             self._next.cancel()
         self._pool.shutdown()

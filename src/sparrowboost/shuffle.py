@@ -147,7 +147,7 @@ class Shuffle:
     @property
     def block_rows(self) -> int:
         """About the rows of the largest block, if as many rows come as were expected."""
-        return math.ceil(LARGEST * self._expected / self._of_label)
+        return _largest(self._expected, self._of_label)
 
     def cut(self) -> list[StoredBlock]:
         """Write what is left; the blocks of all rows that came since the last cut."""
@@ -193,6 +193,15 @@ class Shuffle:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+def largest_block(width: int, n_rows: int, memory: int) -> int:
+    """About the rows of the largest block, if so many come."""
+    return _largest(n_rows, _sizes(width, n_rows, memory)[0] // 2)
+
+
+def _largest(n_rows: int, n_buckets: int) -> int:
+    return math.ceil(LARGEST * n_rows / n_buckets)
 
 
 def _sizes(width: int, n_rows: int, memory: int) -> tuple[int, int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,28 +16,39 @@ import pyarrow as pa
 from sparrowboost.errors import DataError
 from sparrowboost.labels import LabelCoder, Value, weights
 from sparrowboost.sources import Kind, OpenOptions, RowError, Source, open_source
-from sparrowboost.sources.base import Files
+from sparrowboost.sources.arrays import arrow_column, arrow_type
+from sparrowboost.sources.base import Files, Unchanged, reading, stamp
 from sparrowboost.sources.libsvm import LABEL
+from sparrowboost.sources.npy import column_from_npy
 from sparrowboost.threads import prefetch
 
 ColumnLike = Any  # a column's name or number, an array of values, or the path of a .npy file
 AHEAD = 2  # blocks that wait between two stages of the pipeline
 
 
+class Beside(NamedTuple):
+    """A label or weight that is not in the source: a value for each of its rows."""
+
+    n_values: int
+    read: Callable[[int, int], pa.Array]  # the values of some rows: start, stop
+
+
 class Column(NamedTuple):
-    """A label or weight: a column of the source, or an array beside it."""
+    """A label or weight: a column of the source, or values beside it."""
 
     name: str
-    array: pa.Array | None
+    beside: Beside | None
 
     def values(self, batch: pa.RecordBatch, row: int) -> pa.Array:
         """Its values of a block that begins at `row`."""
-        if self.array is None:
+        if self.beside is None:
             return batch.column(self.name)
-        values = self.array.slice(row, batch.num_rows)
-        if len(values) < batch.num_rows:
-            raise DataError(f"{self.name}: has {len(self.array):,} values, the source more rows.")
-        return values
+        end = row + batch.num_rows
+        if end > self.beside.n_values:
+            raise DataError(
+                f"{self.name}: has {self.beside.n_values:,} values, the source more rows."
+            )
+        return self.beside.read(row, end)
 
 
 class CodedBlock(NamedTuple):
@@ -61,7 +72,7 @@ class Table:
     @property
     def read_columns(self) -> list[str]:
         """Columns to read from the source: features, then label and weight if they are there."""
-        extra = [c.name for c in (self.label, self.weight) if c is not None and c.array is None]
+        extra = [c.name for c in (self.label, self.weight) if c is not None and c.beside is None]
         return [*self.features, *extra]
 
     def blocks(self, rows: int, only: Sequence[int] | None = None) -> Generator[CodedBlock]:
@@ -100,10 +111,10 @@ class Table:
             yield row, batch
             row += batch.num_rows
         for column in (self.label, self.weight):
-            if column is not None and column.array is not None and len(column.array) != row:
+            if column is not None and column.beside is not None and column.beside.n_values != row:
                 raise DataError(
-                    f"{column.name}: has {len(column.array):,} values for the {row:,} rows of "
-                    f"{self.source.name}."
+                    f"{column.name}: has {column.beside.n_values:,} values for the {row:,} rows "
+                    f"of {self.source.name}."
                 )
 
 
@@ -130,8 +141,8 @@ def open_table(
         label = LABEL
     label_column = _column(source, label, "label")
     weight_column = None if weight is None else _column(source, weight, "weight")
-    taken = {c.name for c in (label_column, weight_column) if c and c.array is None}
-    if weight_column and weight_column.array is None and weight_column.name == label_column.name:
+    taken = {c.name for c in (label_column, weight_column) if c and c.beside is None}
+    if weight_column and weight_column.beside is None and weight_column.name == label_column.name:
         raise DataError(f"column {weight_column.name!r} cannot be both label and weight.")
     left_out = {*taken, *(_name(source, c) for c in exclude)}
     categorical = {_name(source, c) for c in options.categorical}
@@ -178,12 +189,8 @@ def _column(source: Source, given: ColumnLike, what: str) -> Column:
     if isinstance(given, os.PathLike):
         given = os.fspath(given)
     if isinstance(given, str):
-        if given not in source.columns and given.endswith(".npy") and Path(given).is_file():
-            try:
-                array = np.load(given, mmap_mode="r", allow_pickle=False)
-            except (ValueError, EOFError, OSError) as error:
-                raise DataError(f"{given}: not a readable .npy file ({error}).") from None
-            return Column(Path(given).name, _array(array, source, what))
+        if given not in source.columns and is_values_file(given):
+            return Column(Path(given).name, _checked(_file(Path(given)), source, given))
         return Column(_name(source, given), None)
     if isinstance(given, int | np.integer) and not isinstance(given, bool):
         if given in _lookup(source):
@@ -191,27 +198,63 @@ def _column(source: Source, given: ColumnLike, what: str) -> Column:
         if not -len(source.columns) <= given < len(source.columns):
             raise DataError(f"{source.name}: there is no column number {given} ({what}).")
         return Column(source.columns[int(given)], None)
-    return Column(what, _array(given, source, what))
+    return Column(what, _checked(_array(given, what), source, what))
 
 
-def _array(given: Any, source: Source, what: str) -> pa.Array:
+def is_values_file(given: Any) -> bool:
+    """Whether a label or weight argument is the path of a .npy file."""
+    return isinstance(given, str | os.PathLike) and (
+        os.fspath(given).endswith(".npy") and Path(given).is_file()
+    )
+
+
+def _file(path: Path) -> Beside:
+    """The values of a .npy file, read block by block."""
+    with reading(str(path)):
+        was = stamp(path)
+    values = column_from_npy(path, str(path))
+    file = Unchanged(path, str(path), was)
+
+    def read(start: int, stop: int) -> pa.Array:
+        with file.watched():
+            return values.read(start, stop, values.columns).column(0)
+
+    return Beside(values.n_rows, read)
+
+
+def _array(given: Any, what: str) -> Beside:
+    """Values that the caller holds."""
     if hasattr(given, "to_arrow"):  # polars
         given = given.to_arrow()
     if isinstance(given, np.ndarray) and given.ndim == 2 and given.shape[1] == 1:
         given = given[:, 0]
     try:
-        array = given if isinstance(given, pa.Array | pa.ChunkedArray) else pa.array(given)
+        if _is_numbers(given):
+            array = arrow_column(given, arrow_type(given.dtype, what))
+        else:
+            array = given if isinstance(given, pa.Array | pa.ChunkedArray) else pa.array(given)
     except (pa.ArrowException, ValueError, TypeError) as error:
         raise DataError(f"{what}: not a column of values ({error}); pass n of them.") from None
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     if pa.types.is_nested(array.type):
         raise DataError(f"{what}: has rows of several values; pass one value for each row.")
-    if source.exact_rows and len(array) != source.n_rows:
+    return Beside(len(array), lambda start, stop: array.slice(start, stop - start))
+
+
+def _is_numbers(given: Any) -> bool:
+    """Whether these are plain numbers, of which an Arrow array needs no conversion of Arrow's."""
+    plain = isinstance(given, np.ndarray) and not np.ma.isMaskedArray(given)
+    return plain and given.ndim == 1 and given.dtype.kind in "iufb"
+
+
+def _checked(values: Beside, source: Source, what: str) -> Beside:
+    if source.exact_rows and values.n_values != source.n_rows:
         raise DataError(
-            f"{what}: has {len(array):,} values for the {source.n_rows:,} rows of {source.name}."
+            f"{what}: has {values.n_values:,} values for the {source.n_rows:,} rows of "
+            f"{source.name}."
         )
-    return array
+    return values
 
 
 def place_of(source: Source, row: int) -> str:

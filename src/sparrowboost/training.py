@@ -18,12 +18,13 @@ from sparrowboost.errors import DataError, MemoryLimitError
 from sparrowboost.events import Callback, Converged, Event, Finished, SampleDrawn, TreeAdded
 from sparrowboost.evidence import Slots
 from sparrowboost.grower import AdaptiveGrower, Grower, PaperGrower
+from sparrowboost.labels import MAX_WEIGHT
 from sparrowboost.losses import base_score, get_loss
 from sparrowboost.memory import give_back_early, resolve_limit
 from sparrowboost.model import Model
 from sparrowboost.monotone import Monotone
 from sparrowboost.params import Params
-from sparrowboost.planning import TrainPlan, plan_training
+from sparrowboost.planning import TrainPlan, check_training, plan_training
 from sparrowboost.progress import Task, compiling, log, make_progress
 from sparrowboost.sampler import Sampler
 from sparrowboost.scanner import Scanner
@@ -71,8 +72,9 @@ def train(
     header, format : as in `ingest`
         Of files of validation data.
     class_weight : "balanced" or dict of label to float, optional
-        Factors of the rows' weights, of validation rows, too. "balanced" lets both labels weigh
-        the same. Probabilities are then those of data in which labels are as frequent as that.
+        Factors of the rows' weights, at most 1e12, of validation rows, too. "balanced" lets both
+        labels weigh the same. Probabilities are then those of data in which labels are as frequent
+        as that.
     callbacks : callables, optional
         Each gets every event (see `sparrowboost.events`); one that returns True ends training.
     memory_limit : int or str, optional
@@ -125,6 +127,7 @@ def train(
         arriving, division = None, None
         if isinstance(dataset, Arriving):
             stack.callback(dataset.close)
+            check_training(dataset.expected, p, limit, n_jobs, valid)
             if class_weight is None and checkpoint is None:
                 division = plan_while_reading(dataset, p, limit, n_jobs, valid)
             dataset.start(progress)
@@ -174,8 +177,6 @@ def train(
             arriving=arriving,
         )
         supply = Supply(stack.enter_context(closing(sampler)), sizes, p.theta)
-        if arriving is not None:
-            stack.callback(arriving.close)  # before the sampler, which may wait for more rows
         grower: Grower
         if p.stopping == "paper":
             grower = PaperGrower(scanner, Paper(slots, p.sigma, monotone=monotone), p)
@@ -322,8 +323,16 @@ def importance(dataset: Dataset) -> tuple[float, float]:
     sums = np.array([dataset.n_rows - dataset.n_positive, dataset.n_positive], np.float64)
     if dataset.weighted:
         sums[:] = 0
-        for block in dataset.blocks():
-            sums += np.bincount(block.label, block.weight, 2)
+        heaviest = 0.0
+        for _, label, weight in dataset.blocks():
+            assert weight is not None
+            sums += np.bincount(label, weight, 2)
+            heaviest = max(heaviest, float((weight * np.array(factors)[label]).max(initial=0)))
+        if heaviest > MAX_WEIGHT:
+            raise DataError(
+                f"a row has weight {heaviest:g}, with the weight of its label; it must be at most "
+                f"{MAX_WEIGHT:g}."
+            )
     sums *= factors
     if not sums.all():
         raise DataError(

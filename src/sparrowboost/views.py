@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from sparrowboost.build import RandomState, check_seed
 from sparrowboost.errors import DataError
+from sparrowboost.labels import MAX_WEIGHT
 from sparrowboost.store import Block, Dataset
 
 MAX_DENOMINATOR = 1_000_000  # of a share of the rows: finer ones are rounded
@@ -119,7 +120,7 @@ def with_class_weight(dataset: Dataset, factors: tuple[float, float]) -> Dataset
     ----------
     dataset : Dataset
     factors : (float, float)
-        Of negatives and of positives.
+        Of negatives and of positives; at most 1e12, and so many times each other.
 
     Examples
     --------
@@ -279,12 +280,17 @@ class Reweighted(View):
         super().__init__(base)
         for label, factor in zip(self.classes, factors, strict=True):
             number = isinstance(factor, int | float | np.number) and not isinstance(factor, bool)
-            if not number or not 0 <= factor < np.inf:
+            if not number or not 0 <= factor <= MAX_WEIGHT:
                 raise DataError(
                     f"the weight of label {label!r} is {factor!r}; weights of labels must be "
-                    "finite and not negative."
+                    f"finite, not negative and at most {MAX_WEIGHT:g}."
                 )
         self.factors = (float(factors[0]), float(factors[1]))
+        if max(self.factors) > MAX_WEIGHT * min(self.factors) > 0:
+            raise DataError(
+                f"the weights of labels are {factors[0]!r} and {factors[1]!r}; one must be at most "
+                f"{MAX_WEIGHT:g} times the other, or 0."
+            )
         self.weighted = True
 
     def read_block(self, index: int, *, shuffled: bool = True) -> Block:

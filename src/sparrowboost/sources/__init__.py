@@ -34,6 +34,7 @@ from sparrowboost.sources.columns import (
 from sparrowboost.sources.csv import CsvFile
 from sparrowboost.sources.ipc import IpcFile, spill, spill_stream
 from sparrowboost.sources.libsvm import LibsvmFile, align
+from sparrowboost.sources.npy import from_npy
 from sparrowboost.sources.parquet import ParquetFile
 from sparrowboost.sources.text import plain
 
@@ -72,7 +73,7 @@ FORMATS: dict[str, Callable[[Path, OpenOptions], Source]] = {
     "csv": _csv,
     "arrow": lambda path, options: IpcFile(path, str(path)),
     "libsvm": lambda path, options: LibsvmFile(plain(path, options.scratch), str(path)),
-    "npy": lambda path, options: inmemory.from_npy(path, str(path)),
+    "npy": lambda path, options: from_npy(path, str(path)),
 }
 SUFFIXES = {
     ".parquet": "parquet", ".pq": "parquet",

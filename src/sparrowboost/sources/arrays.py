@@ -13,6 +13,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sparrowboost.errors import DataError
+
+# numpy's units of time that Arrow has not, by the nearest that it has; months are of mean length.
+ARROW_UNITS = {
+    "Y": "s",
+    "M": "s",
+    "W": "s",
+    "D": "s",
+    "h": "s",
+    "m": "s",
+    "ps": "ns",
+    "fs": "ns",
+    "as": "ns",
+}
+
 
 def to_numpy(array: pa.Array, fill: float = 0) -> npt.NDArray[Any]:
     """Numbers or booleans, not to be written to; a copy with `fill` for nulls, if there are any.
@@ -83,3 +98,50 @@ def from_numpy(values: npt.NDArray[Any], null: npt.NDArray[np.bool_] | None = No
 
 def _bits(values: npt.NDArray[np.bool_]) -> pa.Buffer:
     return pa.py_buffer(np.packbits(values, bitorder="little"))
+
+
+def _arrow_dtype(dtype: np.dtype) -> np.dtype:
+    """The nearest type that Arrow can hold too: of native byte order, and of a unit it knows."""
+    if dtype.kind == "f" and dtype.itemsize > 8:
+        return np.dtype(np.float64)
+    if dtype.kind in "mM":
+        unit, _ = np.datetime_data(dtype)  # such as "s", 10 for periods of ten seconds
+        return np.dtype(f"{dtype.kind}8[{ARROW_UNITS.get(unit, unit)}]")
+    return dtype.newbyteorder("=")
+
+
+def arrow_type(dtype: np.dtype, name: str) -> pa.DataType:
+    """The Arrow type of an array's values; a DataError if there is none."""
+    try:
+        return pa.from_numpy_dtype(_arrow_dtype(dtype))
+    except (pa.ArrowNotImplementedError, TypeError):
+        raise DataError(
+            f"{name}: numpy type {dtype} is neither a number, a date nor a string."
+        ) from None
+
+
+def field_types(dtype: np.dtype, name: str) -> dict[str, pa.DataType]:
+    """The Arrow types of the fields of records."""
+    return {c: arrow_type(dtype[c], f"{name}, field {c!r}") for c in dtype.names or ()}
+
+
+def arrow_column(
+    values: np.ndarray, type_: pa.DataType, mask: npt.NDArray[np.bool_] | None = None
+) -> pa.Array:
+    """(n,) values as an Arrow array of the type that `arrow_type` found for them."""
+    values = values.astype(_arrow_dtype(values.dtype), copy=False)
+    if values.dtype.kind in "iufb":
+        return from_numpy(values, mask)
+    return pa.array(values, type_, mask=mask)
+
+
+def check_shape(dtype: np.dtype, shape: tuple[int, ...], name: str) -> None:
+    """A DataError if an array of this shape is no table."""
+    if dtype.names:
+        if len(shape) != 1:
+            raise DataError(f"{name}: has shape {shape}; records make a table if they are (n,).")
+    elif len(shape) != 2:
+        raise DataError(
+            f"{name}: has shape {shape}; a table has rows and columns (n, d)"
+            + (": pass array.reshape(-1, 1) for one column." if len(shape) == 1 else ".")
+        )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import itertools
 import math
+import os
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -88,7 +89,7 @@ class Source(Protocol):
 
 @dataclass
 class Sliced:
-    """Rows that can be read from any place: arrays, frames, memory maps."""
+    """Rows that can be read from any place: arrays, frames, .npy files."""
 
     name: str
     schema: pa.Schema
@@ -156,26 +157,55 @@ def thin(batch: pa.RecordBatch, share: float, rng: np.random.Generator) -> pa.Re
     return batch.filter(from_numpy(rng.random(batch.num_rows) < share))
 
 
-class Steady:
-    """A file as a source, which must stay as it is for as long as it is read.
+class Unchanged:
+    """A file that must stay as it is for as long as it is read, or a DataError says so.
 
-    A text that is cut off at the end of a line is still a text, and a file that is mapped into
-    memory kills who reads behind its new end. So it is looked at before each block and at the end.
+    A text that is cut off at the end of a line is still a text, and numbers that are written over
+    are numbers. So it is looked at before each block, after it, and when a block cannot be read.
 
     Parameters
     ----------
-    source : Source
     path : Path
+    name : str
+        What messages call it.
     was : tuple of int
         Its `stamp` before it was opened.
     """
+
+    def __init__(self, path: Path, name: str, was: tuple[int, ...]) -> None:
+        self._path, self._name, self._was = path, name, was
+
+    def check(self) -> None:
+        try:
+            how = "" if stamp(self._path) == self._was else "was changed"
+        except OSError as error:
+            how = f"cannot be read any more ({error.strerror})"
+        if how:
+            raise DataError(
+                f"{self._name}: {how} while it was in use; begin again when nobody writes to it."
+            )
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Look at it before and after, and at a DataError: a change is more to the point."""
+        self.check()
+        try:
+            yield
+        except DataError:
+            self.check()
+            raise
+        self.check()
+
+
+class Steady:
+    """A file as a source that must stay as it is (see `Unchanged`)."""
 
     def __init__(self, source: Source, path: Path, was: tuple[int, ...]) -> None:
         self.name, self.columns = source.name, source.columns
         self.n_rows, self.exact_rows = source.n_rows, source.exact_rows
         self.in_memory = source.in_memory
         self.kind, self.reading_bytes = source.kind, source.reading_bytes
-        self._source, self._path, self._was = source, path, was
+        self._source, self._file = source, Unchanged(path, source.name, was)
 
     def stretches(self) -> list[int]:
         return self._source.stretches()
@@ -191,31 +221,30 @@ class Steady:
         return self._watched(self._source.peek(columns, rows, rng))
 
     def _watched(self, items: Iterator[A]) -> Iterator[A]:
-        self._check()
-        try:
+        with self._file.watched():
             for item in items:
                 yield item
-                self._check()
-        except DataError:
-            self._check()  # is more to the point than what came of it
-            raise
-        self._check()
-
-    def _check(self) -> None:
-        try:
-            how = "" if stamp(self._path) == self._was else "was changed"
-        except OSError as error:
-            how = f"cannot be read any more ({error.strerror})"
-        if how:
-            raise DataError(
-                f"{self.name}: {how} while it was in use; begin again when nobody writes to it."
-            )
+                self._file.check()
 
 
 def stamp(path: Path) -> tuple[int, ...]:
     """What changes when a file is replaced or written to."""
     stat = path.stat()
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def fill(file: int, out: npt.NDArray[np.uint8], offset: int) -> None:
+    """Read some bytes from a place in a file; an OSError if it ends before.
+
+    Users' files are read so, not through memory maps: who touches a map behind the end of a file
+    that was cut off is killed by the system.
+    """
+    left = out.data
+    while left:
+        n = os.preadv(file, [left], offset)
+        if n == 0:
+            raise OSError("it ends too early")
+        left, offset = left[n:], offset + n
 
 
 class Files:

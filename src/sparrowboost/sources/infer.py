@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as pt
 
+from sparrowboost.sources.arrays import from_numpy, strings
 from sparrowboost.sources.columns import STRINGS, Kind, is_text
 
 # A column is numeric if this share of its values are numbers (or dates: a time): the others are
@@ -122,7 +124,17 @@ def cast_texts(texts: pa.Array, type_: pa.DataType) -> tuple[pa.Array, int | Non
             except (ValueError, pa.ArrowInvalid):
                 junk = place if junk is None else junk
         values.append(value)
-    return pa.array(values, type_), junk
+    return _array(values, type_), junk
+
+
+def _array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    """Numbers or timestamps of a type, some of them None."""
+    null = np.array([value is None for value in values])
+    if pt.is_timestamp(type_):
+        whole = [0 if value is None else value.value for value in values]
+        return from_numpy(np.array(whole, np.int64), null).view(type_)
+    plain = [0 if value is None else value for value in values]
+    return from_numpy(np.array(plain, type_.to_pandas_dtype()), null)
 
 
 def _cast_one(text: str, type_: pa.DataType) -> Any:
@@ -155,7 +167,7 @@ def _decode(texts: pa.Array) -> pa.Array:
         return texts.cast(pa.string())
     except pa.ArrowInvalid:
         decoded = [None if t is None else t.decode(errors="replace") for t in texts.to_pylist()]
-        return pa.array(decoded, pa.string())
+        return strings(decoded)
 
 
 def trim_categories(values: pa.DictionaryArray, *, shorten: bool = False) -> pa.DictionaryArray:

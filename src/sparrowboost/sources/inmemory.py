@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,49 +11,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparrowboost.errors import DataError
-from sparrowboost.sources.base import Sliced, check_names, reading
-
-# numpy's units of time that Arrow has not, by the nearest that it has; months are of mean length.
-ARROW_UNITS = {
-    "Y": "s",
-    "M": "s",
-    "W": "s",
-    "D": "s",
-    "h": "s",
-    "m": "s",
-    "ps": "ns",
-    "fs": "ns",
-    "as": "ns",
-}
-
-
-def from_npy(path: Path, name: str) -> Sliced:
-    """A .npy file, read through a memory map."""
-    try:
-        with reading(name):
-            array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except DataError:  # a ValueError that says what is to be said
-        raise
-    except Exception as error:  # of many types: numpy reads the header as it reads Python
-        raise DataError(f"{name}: not a readable .npy file of numbers ({error}).") from None
-    if not isinstance(array, np.ndarray):
-        raise DataError(f"{name}: holds several arrays (.npz); save one of them with numpy.save.")
-    return from_array(array, name)
+from sparrowboost.sources.arrays import arrow_column, arrow_type, check_shape, field_types
+from sparrowboost.sources.base import Sliced, check_names
 
 
 def from_array(array: np.ndarray, name: str = "array") -> Sliced:
     """A numpy array: (n, d) with columns f0, f1, ..., or (n,) of records with named fields."""
+    check_shape(array.dtype, array.shape, name)
     if array.dtype.names:
         return _from_records(array, name)
-    if array.ndim != 2:
-        raise DataError(
-            f"{name}: has shape {array.shape}; a table has rows and columns (n, d)"
-            + (": pass array.reshape(-1, 1) for one column." if array.ndim == 1 else ".")
-        )
     names = [f"f{j}" for j in range(array.shape[1])]
     if array.dtype == object:
         return _from_objects(array, names, name)
-    type_ = _arrow_type(array.dtype, name)
+    type_ = arrow_type(array.dtype, name)
     place = {column: j for j, column in enumerate(names)}
 
     def read(start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
@@ -65,7 +34,8 @@ def from_array(array: np.ndarray, name: str = "array") -> Sliced:
         values = np.ascontiguousarray(np.ma.getdata(rows).T)
         masks = _mask(rows, values.shape)
         _let_go(array)
-        return _batch([_column(*pair, type_) for pair in zip(values, masks, strict=True)], columns)
+        pairs = zip(values, masks, strict=True)
+        return _batch([arrow_column(column, type_, mask) for column, mask in pairs], columns)
 
     schema = pa.schema([(c, type_) for c in names])
     return Sliced(name, schema, len(array), read, in_memory=not _is_mapped(array))
@@ -86,10 +56,7 @@ def _from_objects(array: np.ndarray, names: Sequence[str], name: str) -> Sliced:
 
 
 def _from_records(array: np.ndarray, name: str) -> Sliced:
-    if array.ndim != 1:
-        raise DataError(f"{name}: has shape {array.shape}; records make a table if they are (n,).")
-    names = list(array.dtype.names or ())
-    types = {c: _arrow_type(array.dtype[c], f"{name}, field {c!r}") for c in names}
+    types = field_types(array.dtype, name)
 
     def read(start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
         arrays = []
@@ -97,7 +64,7 @@ def _from_records(array: np.ndarray, name: str) -> Sliced:
             field = array[c][start:stop]
             values = np.ascontiguousarray(np.ma.getdata(field))
             mask = np.ma.getmaskarray(field) if np.ma.isMaskedArray(field) else None
-            arrays.append(_column(values, mask, types[c]))
+            arrays.append(arrow_column(values, types[c], mask))
         _let_go(array)
         return _batch(arrays, columns)
 
@@ -109,12 +76,12 @@ def from_sparse(matrix: Any, name: str = "sparse matrix") -> Sliced:
     """A scipy sparse matrix; what is not stored is zero."""
     matrix = matrix.tocsr()
     names = [f"f{j}" for j in range(matrix.shape[1])]
-    type_ = _arrow_type(matrix.dtype, name)
+    type_ = arrow_type(matrix.dtype, name)
     place = {column: j for j, column in enumerate(names)}
 
     def read(start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
         rows = matrix[start:stop][:, [place[c] for c in columns]]
-        return _batch([_column(a, None, type_) for a in rows.toarray(order="F").T], columns)
+        return _batch([arrow_column(a, type_) for a in rows.toarray(order="F").T], columns)
 
     return Sliced(name, pa.schema([(c, type_) for c in names]), matrix.shape[0], read)
 
@@ -205,29 +172,6 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
     if batches:
         return batches[0]
     return pa.RecordBatch.from_pylist([], table.schema)
-
-
-def _arrow_dtype(dtype: np.dtype) -> np.dtype:
-    """The nearest type that Arrow can hold too: of native byte order, and of a unit it knows."""
-    if dtype.kind == "f" and dtype.itemsize > 8:
-        return np.dtype(np.float64)
-    if dtype.kind in "mM":
-        unit, _ = np.datetime_data(dtype)  # such as "s", 10 for periods of ten seconds
-        return np.dtype(f"{dtype.kind}8[{ARROW_UNITS.get(unit, unit)}]")
-    return dtype.newbyteorder("=")
-
-
-def _arrow_type(dtype: np.dtype, name: str) -> pa.DataType:
-    try:
-        return pa.from_numpy_dtype(_arrow_dtype(dtype))
-    except (pa.ArrowNotImplementedError, TypeError):
-        raise DataError(
-            f"{name}: numpy type {dtype} is neither a number, a date nor a string."
-        ) from None
-
-
-def _column(values: np.ndarray, mask: npt.NDArray[np.bool_] | None, type_: pa.DataType) -> pa.Array:
-    return pa.array(values.astype(_arrow_dtype(values.dtype), copy=False), type_, mask=mask)
 
 
 def _mask(rows: np.ndarray, shape: tuple[int, ...]) -> Sequence[npt.NDArray[np.bool_] | None]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import mmap
-from collections.abc import Iterable, Iterator, Sequence
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,69 +19,81 @@ from sparrowboost.errors import DataError
 from sparrowboost.memory import release
 from sparrowboost.sources.base import check_names, random_runs, reading
 from sparrowboost.sources.columns import Kind, kind_of
+from sparrowboost.sources.flat import FlatBatch, flat_columns, form_of
+from sparrowboost.sources.layout import (
+    V5,
+    Extent,
+    extents,
+    read_dictionaries,
+    read_footer,
+    read_layout,
+)
 
 SPILL_BYTES = 4 << 20  # of a record batch of the spill file, before dictionaries are decoded
 VALUE_BYTES = 8  # of most columns
 PEEK_ROWS = 16_384
 
+Rows = Callable[[int, int], pa.RecordBatch]  # of a record batch: from this one on, so many
+
 
 class IpcFile:
     """One Arrow IPC (Feather) file as a source.
 
-    The file is mapped into memory, and after each block the system is told to let its pages go:
-    a mapped page counts as memory of the process for as long as it stays.
+    Of record batches that are not compressed, the rows that are asked for are read from where they
+    lie. Of others, and where lists and the like are asked for, Arrow reads whole columns.
     """
 
     exact_rows = True
     in_memory = False
-    _packed = True  # until it is known not to be
 
     def __init__(self, path: Path, name: str) -> None:
-        self.name = name
+        self.name, self._path = name, path
         with reading(name), open(path, "rb") as file:
-            if path.stat().st_size == 0:
+            size = os.fstat(file.fileno()).st_size
+            if size == 0:
                 raise DataError(f"{name}: the file is empty.")
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        try:
-            self._packed = self._is_packed()
-            self._schema = self._reader([]).schema
-            # One column is enough to count rows by: in a packed file, each is unpacked to be read.
-            reader = self._reader([0])
-            counts = [reader.get_batch(i).num_rows for i in range(reader.num_record_batches)]
-            self.columns = list(self._schema.names)
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise DataError(_unreadable(name, error)) from None
+            with _readable(name), self._opened() as native:
+                reader = pa.ipc.open_file(native)
+                self._schema = reader.schema
+                self.columns = list(self._schema.names)
+                self._footer = read_footer(file.fileno(), size)
+                if len(self._footer.batches) != reader.num_record_batches:
+                    raise pa.ArrowInvalid("its footer is damaged")
+                counts, self._places = self._look_through(file.fileno())
         self._ends = list(itertools.accumulate(counts))
         check_names(name, self.columns)
         self.n_rows = sum(counts)
 
-    def _reader(self, fields: Sequence[int]) -> pa.RecordBatchFileReader:
-        """A reader that unpacks some columns; of a file that is not packed, it maps them all.
+    def _look_through(self, file: int) -> tuple[list[int], list[Extent] | None]:
+        """Rows of each record batch; and where each column is, if they can be read from there."""
+        places = extents(self._schema)
+        flat = self._footer.big_endian == (sys.byteorder == "big")
+        counts = []
+        for block in self._footer.batches:
+            layout = read_layout(file, block, places[-1] if places else None)
+            counts.append(layout.n_rows)
+            flat = flat and layout.version == V5 and not layout.packed
+        return counts, places if flat else None
 
-        Arrow copies a record batch of which it is to read some columns only.
-        """
-        options = pa.ipc.IpcReadOptions(included_fields=list(fields) if self._packed else [])
-        return pa.ipc.open_file(pa.BufferReader(pa.py_buffer(self._map)), options=options)
+    def _types(self, columns: Sequence[str]) -> list[pa.DataType]:
+        return [self._schema.field(c).type for c in columns]
 
-    def _is_packed(self) -> bool:
-        """Whether values are compressed: then they lie in memory of their own once they are read.
-
-        Else they are slices of the record batch that was read.
-        """
-        reader = self._reader([0])
-        if not reader.num_record_batches:
-            return False
-        buffers = [b for b in reader.get_batch(0).column(0).buffers() if b is not None and b.size]
-        return bool(buffers) and buffers[-1].parent is None
+    def _whole(self, columns: Sequence[str]) -> bool:
+        """Whether Arrow is to read these columns, of a whole record batch at once."""
+        return self._places is None or None in map(form_of, self._types(columns))
 
     def kind(self, column: str) -> Kind:
         return kind_of(column, self._schema.field(column).type)
 
     def reading_bytes(self, columns: Sequence[str]) -> int:
-        if not self._packed:  # pages come and go
-            return 0
-        rows = max((b - a for a, b in itertools.pairwise([0, *self._ends])), default=0)
-        return rows * VALUE_BYTES * len(columns)
+        """Dictionaries; of what Arrow reads, the columns, and what they are unpacked from."""
+        coded = any(map(pa.types.is_dictionary, self._types(columns)))
+        words = int(self._footer.dictionaries["body"].sum()) if coded else 0
+        if not self._ends or not self._whole(columns):
+            return words
+        rows = max(b - a for a, b in itertools.pairwise([0, *self._ends]))
+        packed = int(self._footer.batches["body"].max()) // len(self.columns)
+        return words + (rows * VALUE_BYTES + packed) * len(columns)
 
     def stretches(self) -> list[int]:
         return []
@@ -98,47 +112,72 @@ class IpcFile:
         self, runs: Iterable[tuple[int, int]], columns: Sequence[str], rows: int
     ) -> Iterator[pa.RecordBatch]:
         """Ascending runs of rows, cut where record batches end and after `rows` rows."""
-        reader = self._reader(sorted(self.columns.index(c) for c in columns))
-        held = -1
-        batch: pa.RecordBatch = None
-        for start, stop in runs:
-            while start < stop:
-                index = bisect.bisect_right(self._ends, start)
-                if index != held:
-                    batch = None  # gone before the next one comes
-                    batch = self._batch(reader, index).select(list(columns))
-                    held = index
-                first = self._ends[index - 1] if index else 0
-                n = min(rows, stop - start, self._ends[index] - start)
-                part = self._checked(batch.slice(start - first, n))
-                if hasattr(self._map, "madvise"):  # not on Windows
-                    self._map.madvise(mmap.MADV_DONTNEED)
-                yield part
-                start += n
+        way = self._by_arrow if self._whole(columns) else self._flat
+        with reading(self.name), _readable(self.name), way(columns) as opener:
+            held = -1
+            batch: Rows | None = None
+            for start, stop in runs:
+                while start < stop:
+                    index = bisect.bisect_right(self._ends, start)
+                    if batch is None or index != held:
+                        batch = None  # gone before the next one comes
+                        batch, held = opener(index), index
+                    first = self._ends[index - 1] if index else 0
+                    n = min(rows, stop - start, self._ends[index] - start)
+                    yield batch(start - first, n)
+                    start += n
 
-    def _batch(self, reader: pa.RecordBatchFileReader, index: int) -> pa.RecordBatch:
-        try:
-            batch = reader.get_batch(index)
-            batch.validate()  # which Arrow does not do by itself
-            return batch
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(_unreadable(self.name, error)) from None
+    def _opened(self) -> pa.OSFile:
+        """The file for Arrow, whose threads had better not come upon a file of Python's."""
+        return pa.OSFile(os.fsencode(self._path))
 
-    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch in memory; a DataError if some words of it are not there, or are no text.
+    @contextmanager
+    def _flat(self, columns: Sequence[str]) -> Iterator[Callable[[int], Rows]]:
+        """Gives record batches by number, of which rows are read when they are asked for."""
+        coded = [c for c in columns if pa.types.is_dictionary(self._schema.field(c).type)]
+        assert self._places is not None
+        with open(self._path, "rb", buffering=0) as opened:
+            file, words = opened.fileno(), {}
+            if coded:
+                words = read_dictionaries(file, self._footer, self._schema, coded)
+            wanted = flat_columns(self._schema, self._places, columns, words)
 
-        What was mapped is copied: nobody touches the map later on, when the file may be shorter.
-        """
-        try:
-            for column in batch.columns:
-                if not pa.types.is_primitive(column.type):
-                    column.validate(full=True)
-        except pa.ArrowInvalid as error:
-            raise DataError(_unreadable(self.name, error)) from None
-        if self._packed:
-            return batch
-        copies = [pa.concat_arrays([column]) for column in batch.columns]
-        return pa.RecordBatch.from_arrays(copies, schema=batch.schema)
+            def batch(index: int) -> Rows:
+                layout = read_layout(file, self._footer.batches[index])
+                return FlatBatch(file, layout, wanted).rows
+
+            yield batch
+
+    @contextmanager
+    def _by_arrow(self, columns: Sequence[str]) -> Iterator[Callable[[int], Rows]]:
+        """Gives record batches by number, whose columns are in memory."""
+        fields = sorted(self.columns.index(c) for c in columns)
+        with self._opened() as native:
+            reader = pa.ipc.open_file(native, options=pa.ipc.IpcReadOptions(included_fields=fields))
+
+            def batch(index: int) -> Rows:
+                read = reader.get_batch(index).select(list(columns))
+                read.validate()  # which Arrow does not do by itself
+                return lambda start, n: _checked(read.slice(start, n))
+
+            yield batch
+
+
+def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch; an ArrowInvalid if some words of it are not there, or are no text."""
+    for column in batch.columns:
+        if not pa.types.is_primitive(column.type):
+            column.validate(full=True)
+    return batch
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """Turn what Arrow or the system has against a file into a DataError that names it."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DataError(_unreadable(name, error)) from None
 
 
 def _unreadable(name: str, error: Exception) -> str:

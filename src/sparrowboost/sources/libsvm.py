@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparrowboost.errors import DataError
+from sparrowboost.sources.arrays import from_numpy, strings, to_numpy
 from sparrowboost.sources.base import reading
 from sparrowboost.sources.columns import Kind
 from sparrowboost.sources.text import CHUNK_BYTES, line_ranges
@@ -71,8 +72,8 @@ class LibsvmFile:
             self.n_rows, low, self.last = self._survey()
         # As the format has it: indices start at 1, unless the file itself uses 0.
         self.first = min(low, 1)
-        # Arrow's kernels take 40 MB: load them before memory is divided, so that they are counted.
-        pa.array(["0"]).cast(pa.float64())
+        # Load Arrow's kernels before memory is divided, so that they are counted.
+        strings(["0"]).cast(pa.float64())
 
     @cached_property
     def columns(self) -> list[str]:
@@ -161,7 +162,7 @@ class LibsvmFile:
     ) -> Iterator[pa.RecordBatch]:
         index, texts = self._tokens(data, offset, room)
         try:
-            values = texts.cast(pa.float64()).to_numpy()
+            values = to_numpy(texts.cast(pa.float64()))
         except pa.ArrowInvalid as error:
             self._refuse(offset, data, self._find_bad(data), NO_LINE, str(error))
         starts = np.flatnonzero(index < 0)
@@ -173,7 +174,7 @@ class LibsvmFile:
             dense = _zeros(len(columns) + 1, last - first)
             dense[place[index[a:b][feature] - self.first], row[feature]] = values[a:b][feature]
             arrays = [
-                pa.array(values[a:b][~feature] if c == LABEL else dense[j])
+                from_numpy(values[a:b][~feature] if c == LABEL else dense[j])
                 for j, c in enumerate(columns)
             ]
             yield pa.RecordBatch.from_arrays(arrays, list(columns))
