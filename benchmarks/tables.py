@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from sparrowboost.metrics import area, cumulated, exponential_loss, mean_precision
 
+TOSSED_ROWS = 1 << 20
 BUFFER_BYTES = (
     1 << 18
 )  # of a Parquet reader that does not read ahead; faster here than one that does
@@ -128,6 +129,14 @@ def read_csv(path: Path, rows: int | None) -> Any:
     return frame.sample(rows, random_state=0).sort_index().reset_index(drop=True)
 
 
+def tossed(rng: np.random.Generator, n: int, chance: float) -> np.ndarray:
+    """A mask of n rows, each in it by chance; in pieces, for who has little memory."""
+    keep = np.empty(n, bool)
+    for piece in np.array_split(keep, n // TOSSED_ROWS + 1):
+        np.less(rng.random(len(piece)), chance, out=piece)
+    return keep
+
+
 def thin(y: np.ndarray, rows: int, rng: np.random.Generator) -> tuple[np.ndarray, float]:
     """A mask of all positives and so many negatives that there are about `rows`; their weight."""
     positive = y == 1
@@ -136,7 +145,7 @@ def thin(y: np.ndarray, rows: int, rng: np.random.Generator) -> tuple[np.ndarray
     rate = (rows - positive.sum()) / (~positive).sum()
     if rate <= 0:
         raise ValueError(f"{rows} rows: there are {positive.sum()} positives already.")
-    keep = positive | (rng.random(len(y)) < rate)
+    keep = positive | tossed(rng, len(y), rate)
     return keep, float((~positive).sum() / (keep & ~positive).sum())
 
 

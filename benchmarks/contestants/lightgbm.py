@@ -61,7 +61,7 @@ def load_all(job: Job, params: dict[str, Any]) -> lgb.Dataset:
 
 def load_uniform(job: Job, params: dict[str, Any]) -> lgb.Dataset:
     n = pq.read_metadata(job.table).num_rows
-    keep = np.random.default_rng(0).random(n) < job.size / n
+    keep = tables.tossed(np.random.default_rng(0), n, job.size / n)
     return from_rows(tables.read_rows(job.table, keep), None, job.categorical, params)
 
 
