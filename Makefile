@@ -57,7 +57,7 @@ bench-learner: .venv/installed-bench
 	$(BIN)/python benchmarks/bench_predict.py --rounds 1 --rows 300000
 	$(BIN)/python benchmarks/bench_small.py --seeds 3
 	$(BIN)/python benchmarks/bench_defaults.py
-	$(BIN)/python benchmarks/bench_covertype.py --rate 0.3 --seeds 3
+	$(BIN)/python benchmarks/bench_covertype.py --rate 0.3 --seeds 8
 
 .venv/created:
 	$(PYTHON) -m venv .venv
