@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -52,12 +54,9 @@ def adaptive(scanner, params, *, noise=0.0, exact=True, monotone=None):
 
 def leaves_of(tree, bins):
     """The leaf of each row."""
-    one = Forest([tree])
-    nodes, value, root, depth = one.arrays
+    numbered = replace(tree, value=np.arange(tree.n_leaves, dtype=np.float32))
     leaf = np.zeros(len(bins), np.float32)
-    numbered = value.copy()
-    numbered[len(tree.feature) : len(tree.feature) + tree.n_leaves] = np.arange(tree.n_leaves)
-    apply_trees(np.ascontiguousarray(bins, np.uint8), nodes, numbered, root, depth, 0, 1, leaf)
+    apply_trees(np.ascontiguousarray(bins, np.uint8), *Forest([numbered]).arrays, 0, 1, leaf)
     return leaf.astype(int)
 
 
