@@ -42,6 +42,26 @@ def guard_disk(path: Path, needed: int) -> Iterator[None]:
         raise
 
 
+def write_all(file: int, data: npt.NDArray[np.uint8], offset: int) -> None:
+    """Write every byte of a contiguous array at an offset: one call may write fewer."""
+    view = data.data.cast("B")
+    while view:
+        n = os.pwrite(file, view, offset)
+        view, offset = view[n:], offset + n
+
+
+def read_all(file: int, out: npt.NDArray[np.uint8], offset: int) -> int:
+    """Fill a contiguous array from an offset; returns the bytes read, fewer only at the end."""
+    view = out.data.cast("B")
+    total = 0
+    while view:
+        n = os.preadv(file, [view], offset + total)
+        if n == 0:
+            break
+        view, total = view[n:], total + n
+    return total
+
+
 def save_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     """Write arrays and a checksum to a file, which is on the disk when it returns."""
     with guard_disk(path, sum(a.nbytes for a in arrays.values())), open(path, "w+b") as file:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sparrowboost.tree import MASK_WORDS, Tree
+from sparrowboost.tree import MASK_WORDS, Tree, goes_left
 
 # Of a node's record, see kernels/scores.py.
 NODE_WORDS, CHILDREN, FEATURE, RANGES, PLACE = 8, 4, 5, 6, 7
@@ -86,11 +86,9 @@ def _places(tree: Tree) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
 
 def _as_ranges(mask: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """Each mask's bins as at most two ranges, packed into one word; 0 if they are more."""
-    words = np.ascontiguousarray(mask).view(np.uint8).reshape(len(mask), 8 * MASK_WORDS)
-    bits = np.unpackbits(words, axis=1, bitorder="little").astype(np.int8)
     packed = np.zeros(len(mask), np.uint64)
-    for k, row in enumerate(bits):
-        edges = np.flatnonzero(np.diff(row, prepend=np.int8(0), append=np.int8(0)))
+    for k, row in enumerate(goes_left(mask)):
+        edges = np.flatnonzero(np.diff(row, prepend=False, append=False))
         starts, lengths = edges[::2], np.diff(edges)[::2]
         if len(starts) <= 2 and lengths.max(initial=0) < 256:
             numbers = np.zeros(8, np.uint8)

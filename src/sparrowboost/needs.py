@@ -13,7 +13,7 @@ from sparrowboost.strata import CHUNK_BYTES
 STRATA_BYTES = 48 * CHUNK_BYTES  # buffers of the strata in use, and chunks on the way
 MIN_ROWS = 10_000  # of a sample, below which training makes no sense
 BLOCK_STATE = 32  # bytes of a row on the way from a block: order, label, score, weights, places
-CODE_BYTES = 30_000_000  # of training's kernels and modules, and what reading leaves behind
+TRAINING_BYTES = 30_000_000  # of training's kernels and modules, and what reading leaves behind
 FULL_BINS = 256  # of a feature
 
 
@@ -50,7 +50,7 @@ def default_parts(
     """What a training by default is sure to do with, beside the libraries that reading needs."""
     n_slots, max_leaves = FULL_BINS * n_features, Params.make().max_leaves
     return {
-        "code of training": CODE_BYTES,
+        "code of training": TRAINING_BYTES,
         **least_parts(n_features, n_slots, largest_block, n_jobs, max_leaves, weighted=weighted),
         "samples": MIN_ROWS * pair_bytes(n_features, weighted=weighted),
     }

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sparrowboost.disk import guard_disk
+from sparrowboost.disk import guard_disk, read_all, write_all
 
 Records = npt.NDArray[np.uint8]  # (n, width), C order
 
@@ -241,23 +241,3 @@ def permuted(n: int, seed: int, index: int) -> npt.NDArray[np.uint32]:
     state = np.random.SeedSequence([seed, index]).generate_state(1, np.uint64)[0]
     random_order(state, order)
     return order
-
-
-def write_all(file: int, data: npt.NDArray[np.uint8], offset: int) -> None:
-    """Write every byte of a contiguous array at an offset: one call may write fewer."""
-    view = data.data.cast("B")
-    while view:
-        n = os.pwrite(file, view, offset)
-        view, offset = view[n:], offset + n
-
-
-def read_all(file: int, out: npt.NDArray[np.uint8], offset: int) -> int:
-    """Fill a contiguous array from an offset; returns the bytes read, fewer only at the end."""
-    view = out.data.cast("B")
-    total = 0
-    while view:
-        n = os.preadv(file, [view], offset + total)
-        if n == 0:
-            break
-        view, total = view[n:], total + n
-    return total

@@ -25,12 +25,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sparrowboost.disk import guard_disk
+from sparrowboost.disk import guard_disk, read_all, write_all
 from sparrowboost.errors import StoreError
 from sparrowboost.kernels.draws import find_strata
 from sparrowboost.kernels.rows import gather_rows
 from sparrowboost.lookup import Bins
-from sparrowboost.shuffle import read_all
 
 CHUNK_BYTES = 256 << 10  # read at random places about as fast as end to end
 LOWEST = -40  # log2 of the lightest weight told apart
@@ -190,11 +189,8 @@ class Strata:
         place = self._free.pop() if self._free else self._places
         self._places = max(self._places, place + 1)
         data = filled.data
-        at, left = place * self.chunk_rows * self._row_bytes, memoryview(data.data)
         with guard_disk(self._folder / "scratch", data.nbytes):
-            while left:
-                written = os.pwrite(self._file.fileno(), left, at)
-                at, left = at + written, left[written:]
+            write_all(self._file.fileno(), data, place * data.nbytes)
         self.bytes_written += data.nbytes
         return Chunk(place, filled.n, zlib.crc32(data.data))
 

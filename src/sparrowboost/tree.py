@@ -11,6 +11,18 @@ Mask = npt.NDArray[np.uint64]  # (4,) bit b: bin b goes left
 MASK_WORDS = 4
 
 
+def goes_left(mask: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    """(k, 256): which bins go left, of k masks.
+
+    Examples
+    --------
+    >>> np.flatnonzero(goes_left(np.array([[6, 0, 1, 0]], np.uint64))[0]).tolist()
+    [1, 2, 128]
+    """
+    data = mask.astype("<u8").view(np.uint8)
+    return np.unpackbits(data, axis=1, bitorder="little").astype(bool)
+
+
 @dataclass(frozen=True, eq=False)
 class Tree:
     """Splits by sets of bins, and a value for each leaf.

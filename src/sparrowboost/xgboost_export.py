@@ -37,7 +37,7 @@ from sparrowboost.lookup import Bins
 from sparrowboost.modelfile import mask_bits, shortest, write_file
 from sparrowboost.predict import read_features
 from sparrowboost.sources import numbers
-from sparrowboost.tree import Tree, TreeBuilder
+from sparrowboost.tree import Tree, TreeBuilder, goes_left
 
 SCHEMA = [3, 0, 0]  # XGBoost's version whose files these are; 2.1 and later ones read them
 NO_PARENT = 2**31 - 1
@@ -275,13 +275,11 @@ def _count_rows(
 
 
 def _count_leaves(tree: Tree, bins: Bins, count: npt.NDArray[np.float64]) -> None:
-    goes_left = np.unpackbits(
-        tree.mask.astype("<u8").view(np.uint8), axis=1, bitorder="little"
-    ).astype(bool)  # (k, 256)
+    to_left = goes_left(tree.mask)
     rows = {0 if len(tree.feature) else ~0: np.arange(len(bins))}
     for k, children in enumerate(tree.child.tolist()):
         here = rows.pop(k)
-        left = goes_left[k, bins[here, tree.feature[k]]]
+        left = to_left[k, bins[here, tree.feature[k]]]
         rows[children[0]], rows[children[1]] = here[~left], here[left]
     for leaf, here in rows.items():
         count[~leaf] += len(here)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import itertools
 import math
-import os
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sparrowboost.disk import read_all
 from sparrowboost.errors import DataError, StoreError
 from sparrowboost.sources.arrays import from_numpy
 from sparrowboost.sources.columns import Kind, join_kinds, kind_of
@@ -239,12 +239,8 @@ def fill(file: int, out: npt.NDArray[np.uint8], offset: int) -> None:
     Users' files are read so, not through memory maps: who touches a map behind the end of a file
     that was cut off is killed by the system.
     """
-    left = out.data
-    while left:
-        n = os.preadv(file, [left], offset)
-        if n == 0:
-            raise OSError("it ends too early")
-        left, offset = left[n:], offset + n
+    if read_all(file, out, offset) < out.nbytes:
+        raise OSError("it ends too early")
 
 
 class Files:

@@ -36,7 +36,10 @@ class NpyFile:
         except DataError:  # a ValueError that says what is to be said
             raise
         except Exception as error:  # of many types: numpy reads the header as it reads Python
-            raise DataError(f"{name}: not a readable .npy file of numbers ({error}).") from None
+            raise DataError(
+                f"{name}: not a readable .npy file of numbers ({error}); it may be cut short or "
+                "damaged, so save it again with numpy.save."
+            ) from None
         if not isinstance(array, np.memmap):
             raise DataError(
                 f"{name}: holds several arrays (.npz); save one of them with numpy.save."
