@@ -25,6 +25,7 @@ from standings import (
     Row,
     Run,
     Target,
+    as_good,
     find_target,
     kind,
     loss_cell,
@@ -79,8 +80,9 @@ def name_text(name: str) -> str:
 
 def details(payload: Payload, target: Target | None) -> str:
     """All of one task under one memory cap."""
-    header = ["", "load", "to the target", "to convergence", "log loss", "exponential loss", "AUC",
-              "average precision", "peak RSS", "group", "trees", "rate"]  # fmt: skip
+    header = ["", "load", "to the target", "to convergence", "Sparrow as good in", "log loss",
+              "exponential loss", "AUC", "average precision", "peak RSS", "group", "trees",
+              "rate"]  # fmt: skip
     rows = rows_of(payload, target)
     base = sparrows(rows)
     lines = []
@@ -96,6 +98,7 @@ def details(payload: Payload, target: Target | None) -> str:
                 seconds_text(best["load_seconds"]),
                 reached_text(row.to_target, base),
                 converged_text(best),
+                as_good_text(best, payload, target),
                 loss_cell(stage["log_loss"]),
                 loss_cell(stage["exponential_loss"]),
                 f"{stage['auc']:.4f}",
@@ -107,6 +110,14 @@ def details(payload: Payload, target: Target | None) -> str:
             ]
         )
     return markdown(header, lines)
+
+
+def as_good_text(run: Run, payload: Payload, target: Target | None) -> str:
+    """When Sparrow is as good as this run got, and how many times as long that took."""
+    if run["contestant"].startswith("sparrow"):
+        return ""
+    own, ours = as_good(run, payload, target.measured if target else "log_loss")
+    return "not" if ours is None else f"{seconds_text(ours)} ({own / ours:.1f}x)"
 
 
 def converged_text(run: Run) -> str:

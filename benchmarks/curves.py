@@ -35,10 +35,21 @@ def seconds_to(curve: Sequence[Stage], measured: str, target: float) -> float | 
 
 def converged(curve: Sequence[Stage]) -> float:
     """Seconds after which the log loss is within a thousandth of the lowest that there will be."""
-    lowest = best_stage(curve, "log_loss")["log_loss"]
-    seconds = seconds_to(curve, "log_loss", lowest * (1 + CONVERGED))
+    seconds = seconds_to(curve, "log_loss", nearly_best(curve, "log_loss"))
     assert seconds is not None  # the best stage itself is within
     return seconds
+
+
+def nearly_best(curve: Sequence[Stage], measured: str) -> float:
+    """A thousandth short of the best value of a curve: the last bit may take as long as the rest.
+
+    Examples
+    --------
+    >>> nearly_best([{"auc": 0.5}, {"auc": 0.75}], "auc")
+    0.74925
+    """
+    sign = 1 if measured in LOWER_IS_BETTER else -1
+    return best_stage(curve, measured)[measured] * (1 + sign * CONVERGED)
 
 
 def best_stage(curve: Sequence[Stage], measured: str) -> Stage:

@@ -146,6 +146,19 @@ def to_target(runs: Sequence[Run], target: Target) -> Reached:
     return Reached(min(run["seconds"] for run in runs), reached=False)
 
 
+def as_good(run: Run, payload: Payload, measured: str) -> tuple[float, float | None]:
+    """Seconds after which a run is nearly as good as it gets, and after which Sparrow is that."""
+    value = curves.nearly_best(run["curve"], measured)
+    own = curves.seconds_to(run["curve"], measured, value)
+    assert own is not None  # the best stage itself is as good
+    times = [
+        curves.seconds_to(ours["curve"], measured, value)
+        for ours in payload["runs"]
+        if ours["contestant"] == "sparrow" and "curve" in ours
+    ]
+    return own, min((seconds for seconds in times if seconds is not None), default=None)
+
+
 def failure(runs: Sequence[Run]) -> str:
     """Why no rate gave a model."""
     statuses = {run["status"] for run in runs}

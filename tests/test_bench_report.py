@@ -272,12 +272,24 @@ def test_details_show_failures_bounds_and_measures():
     cells = {line.split(" | ")[0].strip("| "): line for line in lines}
     assert "| OOM |" in cells["lightgbm"]
     assert "| > 240 |" in cells["histgb"]
-    assert "| > 3.0 (> 1.0x) | > 3.0 | 0.55000 | 1.1000 | 0.4500 |" in cells["xgboost-ext"]
-    assert "| not in 4.0 | 4.0 | 0.35000 |" in cells["lightgbm-sub-1m"]
+    bounds = "| > 3.0 (> 1.0x) | > 3.0 | 2.0 (1.5x) | 0.55000 | 1.1000 | 0.4500 |"
+    assert bounds in cells["xgboost-ext"]
+    assert "| not in 4.0 | 4.0 | 2.7 (1.5x) | 0.35000 |" in cells["lightgbm-sub-1m"]
     assert (
-        "| 3.0 | 4.0 | 0.20000 | 0.40000 | 0.8000 | 0.1000 | 1,234 | 999 | 3 | 0.1 |"
+        "| 3.0 | 4.0 |  | 0.20000 | 0.40000 | 0.8000 | 0.1000 | 1,234 | 999 | 3 | 0.1 |"
         in (cells["**sparrow**"])
     )
+
+
+def test_a_peer_that_is_better_than_sparrow_ever_is_is_not_met():
+    better = payload([run("sparrow", [0.5, 0.4]), run("lightgbm", [0.45, 0.3])])
+    assert standings.as_good(better["runs"][1], better, "log_loss")[1] is None
+    assert "| not | 0.30000 |" in bench_report.details(better, TARGET)
+    own, ours = standings.as_good(better["runs"][1], better, "auc")
+    assert own == pytest.approx(3, abs=0.01) and ours is None  # the AUC is 1 - loss
+    later = payload([run("sparrow", [0.5, 0.2]), run("lightgbm", [0.45, 0.3])])
+    own, ours = standings.as_good(later["runs"][1], later, "auc")
+    assert own > ours == pytest.approx(2 + (0.5 - 0.3007) / 0.3, abs=0.01)
 
 
 def test_tables_by_memory_have_a_column_for_each_cap(folder):
