@@ -14,7 +14,7 @@ from sparrowboost.sample import Sample
 from sparrowboost.sampler import Guide, Sampler
 
 FIRST_ROWS = 1 << 15  # of the first sample: early edges are large and need few rows
-MAX_PASSES = 32.0  # over one sample: then its own noise has been learned often enough
+MAX_PASSES = 64.0  # over one sample: then its own noise has been learned often enough
 ROWS_PER_RULE = 500  # of a sample: more rules than it has such, and they fit its own noise
 LARGEST_ROWS_PER_RULE = 1_500  # the same where it cannot grow, and only fresh rows tell more
 EARLY = 0.5  # how worn the sample is when the next one is begun, in the background
