@@ -64,7 +64,7 @@ def test_a_value_as_frequent_as_a_bin_stands_alone():
     st.integers(2, 255),
 )
 def test_there_are_never_more_bins_than_allowed(x, max_bins):
-    thresholds = find_thresholds(x, max_bins)
+    thresholds = find_thresholds(x, max_bins=max_bins)
     assert len(thresholds) < max_bins
     assert (np.diff(thresholds) > 0).all()
 

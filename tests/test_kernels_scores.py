@@ -22,6 +22,7 @@ D = 5
 # Around four rows at once, the fewest whose splits are done at once, and 256 of one cache.
 COUNTS = [*range(10), 47, 48, 49, *range(255, 261), 303, 304]
 SUBNORMAL = 1.5e-45  # float32's smallest number: below 1e-38 digits are lost, one after the other
+BITS = 2.0**-16 + 1e-6  # half of the last of 16 bits, and what float32 adds
 CUT = 80.0  # of 2 y H, beyond which weigh_logistic takes the weight at the cut
 
 
@@ -168,22 +169,32 @@ SCORES = np.concatenate(
 
 @pytest.mark.parametrize("positive", [0, 1])
 @pytest.mark.parametrize("u", [1.0, 3.7, 1e-6, 1e6])
-def test_logistic_weights_are_right_to_one_millionth(u, positive):
+def test_logistic_weights_are_right_to_16_bits(u, positive):
     for run, scores in ((weigh_logistic, SCORES), (weigh_logistic.py_func, SCORES[::50])):
         margin, w = margins_and_weights(run, scores, u, positive)
         exact = np.float64(np.float32(u)) / (1 + np.exp(2 * margin))
         inside = np.abs(2 * margin) <= CUT
-        np.testing.assert_allclose(w[inside], exact[inside], rtol=1e-6, atol=SUBNORMAL)
+        np.testing.assert_allclose(w[inside], exact[inside], rtol=BITS, atol=SUBNORMAL)
         # Beyond the cut the weight stays what it is there, exp(-80) = 2e-35 of the importance.
-        np.testing.assert_allclose(w, exact, rtol=1e-6, atol=2e-35 * u)
+        np.testing.assert_allclose(w, exact, rtol=BITS, atol=2e-35 * u)
         assert np.isfinite(w).all() and (w >= 0).all() and (w <= np.float32(u)).all()
+
+
+@given(st.integers(0, 256), st.floats(-20, 20, width=32), st.integers(0, 1))
+def test_a_whole_importance_multiplies_a_logistic_weight_exactly(u, score, positive):
+    for run in (weigh_logistic, weigh_logistic.py_func):
+        one, many = (
+            float(margins_and_weights(run, [score], importance, positive)[1][0])
+            for importance in (1, u)
+        )
+        assert many == u * one
 
 
 def test_logistic_weights_never_rise_with_the_margin():
     # Neighbours are 0.01 apart: their weights differ by far more than rounding, until the cut.
     margin, w = margins_and_weights(weigh_logistic, np.linspace(-200, 200, 40_001), 1.0, 1)
     assert (np.diff(w) <= 0).all()
-    falling = (margin > -4) & (margin < CUT / 2)  # below, a weight is all of u but a rounding
+    falling = (margin > -3) & (margin < CUT / 2)  # below, a weight is all of u but a rounding
     assert (np.diff(w[falling]) < 0).all()
     margin, w = margins_and_weights(weigh_logistic, np.linspace(-200, 200, 40_001), 1.0, 0)
     assert (np.diff(w) >= 0).all()
@@ -242,6 +253,6 @@ def test_labels_of_one_call_are_told_apart():
     y = 2.0 * label - 1
     w, total = np.empty(101, np.float32), np.empty(2)
     weigh_logistic(label, u, score, w, total)
-    np.testing.assert_allclose(w, u / (1 + np.exp(2 * y * score)), rtol=1e-6)
+    np.testing.assert_allclose(w, u / (1 + np.exp(2 * y * score)), rtol=BITS)
     weigh_exponential(label, u, score, np.float32(MAX_MARGIN), w, total)
     np.testing.assert_allclose(w, u * np.exp(-y * score), rtol=1e-6)

@@ -50,8 +50,10 @@ def test_weights_follow_their_formula(name):
     score = rng.normal(0, 4, 5_000).astype(np.float32)
     w, total = weigh(name, label, u, score)
     exact = exact_weight(name, label, u, score)
-    # float32 has 24 bits; the argument of exp, up to 30, is rounded too: 30 * 2**-24 = 2e-6.
-    np.testing.assert_allclose(w, exact, rtol=5e-6)
+    # float32 has 24 bits; the argument of exp, up to 30, is rounded too: 30 * 2**-24 = 2e-6. Of
+    # the logistic loss 16 bits are kept.
+    rtol = 2e-5 if name == "logistic" else 5e-6
+    np.testing.assert_allclose(w, exact, rtol=rtol)
     np.testing.assert_allclose(total, [w.sum(dtype=float), (w.astype(float) ** 2).sum()])
 
 
@@ -62,7 +64,7 @@ def test_a_weight_is_what_the_loss_falls_by(name):
     u = np.array([1.0, 2.0, 0.5, 3.0])
     factor = 2 if name == "logistic" else 1
     w, _ = weigh(name, label, u, score)
-    np.testing.assert_allclose(factor * w, minus_derivative(name, label, u, score), rtol=1e-5)
+    np.testing.assert_allclose(factor * w, minus_derivative(name, label, u, score), rtol=2e-5)
 
 
 def test_no_row_weighs_more_than_its_importance_under_the_logistic_loss():

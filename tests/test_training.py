@@ -8,6 +8,7 @@ from dataclasses import fields
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pyarrow.csv
 import pytest
 from sklearn.metrics import roc_auc_score
@@ -229,17 +230,53 @@ def assert_like_trees(a, b):
         np.testing.assert_allclose(one.value, other.value, rtol=1e-4, atol=1e-6)
 
 
-def test_a_row_of_weight_two_is_the_row_twice(monkeypatch):
-    X, y = few_values()
-    twice = np.arange(800) % 3 == 0
-    rows = np.r_[np.arange(800), np.flatnonzero(twice)]
-    # What is added to weights counts in rows of mean weight, fewer and heavier here: without it.
-    monkeypatch.setattr(sparrowboost.losses, "LEAF_L2", 1e-9)
-    kwargs = {"n_estimators": 5, "max_leaves": 8, "l2": 0.0, "min_child_weight": 0.0, "verbose": 0}
-    weighted = train(ingest(X, label=y, weight=np.where(twice, 2.0, 1.0), verbose=0), **kwargs)
-    doubled = train(ingest(X[rows], label=y[rows], verbose=0), **kwargs)
-    assert weighted.base_score == pytest.approx(doubled.base_score)
-    assert_like_trees(weighted, doubled)
+def many_kinds(n, seed):
+    """Numbers, some missing, more of them than bins for large n; whole numbers and words."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(rng.normal(size=(n, 4)), columns=[f"x{j}" for j in range(4)])
+    frame.loc[rng.random(n) < 0.1, "x1"] = np.nan
+    frame["few"], frame["word"] = rng.integers(0, 5, n), rng.choice(list("abcdefghij"), n)
+    odds = frame["x0"] + frame["x1"].fillna(1) + 1.5 * frame["word"].isin(list("acd"))
+    return frame, (odds + rng.normal(size=n) > 0).to_numpy()
+
+
+@pytest.mark.parametrize("n", [40, 500, 3_000])
+def test_a_row_of_weight_k_is_k_rows(n):
+    for seed in range(3):
+        X, y = many_kinds(n, seed)
+        rng = np.random.default_rng([n, seed])
+        count, order = rng.integers(0, 5, n), rng.permutation(n)
+        rows = np.repeat(np.arange(n), count)
+        for max_leaves in (4, 31):
+            how = {"n_estimators": 30, "max_leaves": max_leaves, "verbose": 0}
+            data = ingest(X.iloc[order], label=y[order], weight=count[order], verbose=0)
+            weighted = train(data, **how)
+            repeated = train(ingest(X.iloc[rows], label=y[rows], verbose=0), **how)
+            np.testing.assert_array_equal(
+                weighted.decision_function(X), repeated.decision_function(X)
+            )
+
+
+def test_weights_that_are_no_counts_tell_proportions():
+    X, y = many_kinds(2_000, 0)
+    w = np.random.default_rng(1).integers(1, 5, 2_000)
+
+    def scores(weight):
+        data = ingest(X, label=y, weight=weight, verbose=0)
+        return train(data, n_estimators=20, verbose=0).decision_function(X)
+
+    for factor in (0.125, 1024.0):
+        np.testing.assert_array_equal(scores(factor * w), scores(w / 4096))
+    assert np.abs(scores(w) - scores(w / 4096)).max() > 0.01
+
+
+def test_the_order_of_rows_does_not_matter():
+    X, y = many_kinds(2_000, 2)
+    order = np.random.default_rng(3).permutation(2_000)
+    how = {"n_estimators": 30, "max_leaves": 31, "verbose": 0}
+    a = train(ingest(X, label=y, verbose=0), **how)
+    b = train(ingest(X.iloc[order], label=y[order], verbose=0), **how)
+    np.testing.assert_array_equal(a.decision_function(X), b.decision_function(X))
 
 
 @pytest.mark.parametrize("loss", ["logistic", "exponential"])

@@ -240,7 +240,7 @@ def test_blocks_of_single_rows_train_as_well():
 
 def test_a_weight_for_each_label_is_that_weight_for_each_of_its_rows():
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(2_000, 3))
+    X = rng.normal(size=(2_000, 3)).round(1)  # few values: bins of many would go by weight
     y = np.where(X[:, 0] + rng.normal(size=2_000) > 1, "yes", "no")
     plain = ingest(X, label=y, verbose=0)
     weighted = ingest(X, label=y, weight=np.where(y == "yes", 3.0, 0.5), verbose=0)

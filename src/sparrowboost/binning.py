@@ -297,8 +297,9 @@ def _feature_from_json(item: Mapping[str, Any]) -> Feature:
 class Fitter:
     """Finds a feature's bins from a random part of its values, block by block.
 
-    Blocks are added; those since the last `keep` can be taken back. Of a column that has a new
-    word in nearly every row, only so many `words` are counted at once, and the rarest dropped.
+    Blocks are added, all with weights or all without; those since the last `keep` can be taken
+    back. Of a column that has a new word in nearly every row, only so many `words` are counted at
+    once, and the rarest dropped.
     """
 
     def __init__(self, name: str, kind: Kind, words: int = 50_000) -> None:
@@ -307,22 +308,27 @@ class Fitter:
         self._words = words
         self._kept: list[npt.NDArray[Any]] = []
         self._fresh: list[npt.NDArray[Any]] = []
+        self._weights: list[npt.NDArray[np.float32]] = []
         self._kept_counts: Counter[str] = Counter()
         self._fresh_counts: Counter[str] = Counter()
 
-    def add(self, array: pa.Array) -> None:
+    def add(self, array: pa.Array, weight: npt.NDArray[np.float32] | None = None) -> None:
         if self._kind == "category":
-            self._count(array)
+            self._count(array, weight)
             return
-        values = _present(self._name, array).astype(DTYPES[self._kind], copy=False)
-        self._fresh.append(values)
+        values, there = _present(self._name, array)
+        self._fresh.append(values.astype(DTYPES[self._kind], copy=False))
+        if weight is not None:
+            self._weights.append(weight if there is None else weight[there])
 
-    def _count(self, array: pa.Array) -> None:
+    def _count(self, array: pa.Array, weight: npt.NDArray[np.float32] | None) -> None:
         coded = categories(self._name, array)
         places = coded.indices
         if places.null_count:
+            if weight is not None:
+                weight = weight[to_numpy(places.is_valid())]
             places = places.drop_null()
-        tally = np.bincount(to_numpy(places), minlength=len(coded.dictionary))
+        tally = np.bincount(to_numpy(places), weight, minlength=len(coded.dictionary))
         words, counts = coded.dictionary, tally
         if len(words) > FEW_WORDS:
             used = np.flatnonzero(tally)
@@ -353,7 +359,9 @@ class Fitter:
             return CategoryFeature(self._name, tuple(ranked[:MAX_CATEGORIES]))
         values = np.concatenate(self._kept) if self._kept else np.empty(0, DTYPES[self._kind])
         self._kept = []
-        return NumberFeature(self._name, self._kind, find_thresholds(values))
+        weight = np.concatenate(self._weights) if self._weights else None
+        self._weights = []
+        return NumberFeature(self._name, self._kind, find_thresholds(values, weight))
 
 
 def _prune(counts: Counter[str], most: int) -> None:
@@ -365,23 +373,35 @@ def _prune(counts: Counter[str], most: int) -> None:
         cut += 1
 
 
-def _present(name: str, array: pa.Array) -> npt.NDArray[Any]:
+def _present(name: str, array: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
+    """The values that are not missing, and where they are if some were."""
     values, mask = numbers(name, array)
     if mask is None and values.dtype.kind == "f":
         mask = np.isnan(values)
+        mask = mask if mask.any() else None
     # A copy, so that a slice of a block does not hold the block.
-    return values[~mask] if mask is not None else values.copy()
+    return (values.copy(), None) if mask is None else (values[~mask], ~mask)
 
 
-def find_thresholds(values: npt.NDArray[Any], max_bins: int = MAX_BINS) -> npt.NDArray[Any]:
+def find_thresholds(
+    values: npt.NDArray[Any],
+    weight: npt.NDArray[np.float32] | None = None,
+    max_bins: int = MAX_BINS,
+) -> npt.NDArray[Any]:
     """Thresholds for values without NaN: exact for few distinct ones, else equally filled bins.
+
+    By weight, if values have any: one of weight 3 counts as three.
 
     Examples
     --------
     >>> find_thresholds(np.array([3.0, 1.0, 1.0, 2.0]))
     array([1.5, 2.5])
     """
-    distinct, counts = np.unique(values, return_counts=True)
+    if weight is None:
+        distinct, counts = np.unique(values, return_counts=True)
+    else:
+        distinct, place = np.unique(values, return_inverse=True)
+        counts = np.bincount(place, weight, len(distinct))
     if len(distinct) <= max_bins:
         after = np.arange(len(distinct) - 1)
     else:
@@ -389,7 +409,7 @@ def find_thresholds(values: npt.NDArray[Any], max_bins: int = MAX_BINS) -> npt.N
     return _between(distinct[after], distinct[after + 1])
 
 
-def _equal_cuts(counts: npt.NDArray[np.int64], max_bins: int) -> npt.NDArray[np.int64]:
+def _equal_cuts(counts: npt.NDArray[Any], max_bins: int) -> npt.NDArray[np.int64]:
     """After which of the distinct values to cut, for at most `max_bins` bins of equal count.
 
     A value as frequent as a whole bin stands alone in one; the others share what is left.

@@ -56,6 +56,7 @@ OPENING, PEEKING, STAGING = range(3)  # second word of a seed: what a generator 
 SAMPLE_ROWS = 200_000  # a quantile at 1/255 is then known to within a tenth of a bin
 # Of wide tables fewer rows are looked at, or finding bins would take longer than the first trees.
 SAMPLE_VALUES, LEAST_SAMPLE_ROWS = 10_000_000, 50_000
+PEEK_ROWS = 16_384  # of a block, where all rows are looked at
 MAX_BLOCK_ROWS = 65_536
 MAX_BLOCK_BYTES = 3 << 19  # larger ones are hardly faster, and allocators then keep more of them
 COLUMN_BYTES = 1 << 16  # of a wide block: a column takes 20 us to look at, however short it is
@@ -106,7 +107,9 @@ def ingest(
         The store's folder, which must not exist yet. Without it, the store is temporary and is
         removed with the Dataset.
     weight : like label, optional
-        Sample weights: not negative, at most 1e12.
+        Sample weights: not negative, at most 1e12. Where they are all whole numbers up to 256, and
+        all rows are trained on at once, a row of weight 3 is three rows; others count by their
+        proportions.
     positive : value, optional
         The label to train against all others.
     columns, exclude : list of str, optional
@@ -324,7 +327,9 @@ class Plan:
         """Rows of a block, if each takes so many bytes."""
         return max(1, min(MAX_BLOCK_ROWS, int(self.block_bytes / row_bytes)))
 
-    def peek_groups(self, features: Mapping[str, Kind], n_rows: int) -> Iterator[list[str]]:
+    def peek_groups(
+        self, features: Mapping[str, Kind], n_rows: int, *, weighed: bool = False
+    ) -> Iterator[list[str]]:
         """Features in groups whose sample fits in memory; at least one at a time."""
         sample = min(sample_rows(len(features)), n_rows)
         group: list[str] = []
@@ -332,7 +337,7 @@ class Plan:
         for name, kind in features.items():
             of_this = MIN_WORDS * WORD_BYTES
             if kind != "category":
-                of_this = sample * WORK_DTYPES[kind]().itemsize
+                of_this = sample * (WORK_DTYPES[kind]().itemsize + 4 * weighed)
             if group and n_bytes + of_this > self.peek_bytes:
                 yield group
                 group, n_bytes = [], 0
@@ -386,6 +391,9 @@ def training_parts(table: Table, shuffle_bytes: int, n_jobs: int) -> dict[str, i
     return default_parts(layout.n_features, rows, n_jobs, weighted=layout.weighted)
 
 
+Peeked = tuple[pa.RecordBatch | Forget, npt.NDArray[np.float32] | None]
+
+
 def sample_rows(n_features: int) -> int:
     """Rows to look at for the bins of a table of so many features."""
     return min(SAMPLE_ROWS, max(LEAST_SAMPLE_ROWS, SAMPLE_VALUES // n_features))
@@ -394,7 +402,13 @@ def sample_rows(n_features: int) -> int:
 def find_bins(
     table: Table, plan: Plan, random_state: int, progress: Progress
 ) -> tuple[Binning, float]:
-    """Bins from a random sample of rows from all over the source, and the bytes of a row."""
+    """Bins from a random sample of rows from all over the source, and the bytes of a row.
+
+    If that is all rows, they count by weight. Of large sources columns are seen in different
+    places, and without weights.
+    """
+    sample = sample_rows(len(table.features))
+    weighed = table.weight is not None and table.source.n_rows <= sample
     features: list[Feature] = []
     n_bytes: Counter[str] = Counter()
     n_rows: Counter[str] = Counter()
@@ -402,14 +416,18 @@ def find_bins(
         progress.task("finding bins", None) as task,
         ThreadPoolExecutor(plan.n_jobs) as pool,
     ):
-        for some in plan.peek_groups(table.features, table.source.n_rows):
+        for some in plan.peek_groups(table.features, table.source.n_rows, weighed=weighed):
             words = max(MIN_WORDS, plan.peek_bytes // (WORD_BYTES * len(some)))
             fitters = {name: Fitter(name, table.features[name], words) for name in some}
             # The same state for all: how columns are grouped does not change what is seen of them.
             rng = np.random.default_rng([random_state, PEEKING])
-            peeked = table.source.peek(some, sample_rows(len(table.features)), rng)
+            peeked: Generator[Peeked]
+            if weighed:
+                peeked = table.weighed(some, PEEK_ROWS)
+            else:
+                peeked = ((piece, None) for piece in table.source.peek(some, sample, rng))
             with closing(prefetch(peeked, AHEAD)) as pieces:
-                for piece in pieces:
+                for piece, weight in pieces:
                     if isinstance(piece, Forget):
                         for name in piece.columns:
                             fitters[name].forget()
@@ -419,7 +437,7 @@ def find_bins(
                         continue
                     task.advance(piece.num_rows)
                     for name, array in zip(piece.schema.names, piece.columns, strict=True):
-                        fitters[name].add(array)
+                        fitters[name].add(array, weight)
                         n_bytes[name] += _array_bytes(array)
                         n_rows[name] += len(array)
             features += pool.map(Fitter.finish, fitters.values())

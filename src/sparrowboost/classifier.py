@@ -265,7 +265,8 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Any two values. The name of a column of X if that is a file or a table. None for a
             Dataset and for libsvm files, which have their labels.
         sample_weight : (n,) array, or column name, optional
-            Not negative. Only their proportions count.
+            Not negative. A row of a small whole number as weight is that many rows; other weights
+            count by their proportions (docs/faq.md).
         eval_set : source, (X, y), (X, y, weights), or a list with one of these, optional
             Validation data, scored after each tree; y and weights are arrays or column names. In a
             source alone the label column has the name that it has in X.

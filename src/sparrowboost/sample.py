@@ -51,6 +51,8 @@ class Sample:
         Whether these are all rows of the data.
     copies : (n,) float32
         Rows of the data that each stands for: 1 / the probability of being drawn.
+    counted : bool
+        Whether importances are numbers of rows, so that one of 3 is as good as three rows.
     """
 
     def __init__(
@@ -64,9 +66,10 @@ class Sample:
         *,
         whole: bool,
         copies: npt.NDArray[np.float32],
+        counted: bool = False,
     ) -> None:
         self.bins, self.label, self.u, self.score, self.copies = bins, label, u, score, copies
-        self.n, self.whole, self._loss = len(label), whole, loss
+        self.n, self.whole, self.counted, self._loss = len(label), whole, counted, loss
         self.n_blocks = -(-self.n // BLOCK_ROWS)
         self.w = np.empty(self.n, np.float32)
         self._version = np.full(self.n_blocks, n_trees)
@@ -76,7 +79,8 @@ class Sample:
             self._weigh(block)
         self.n_eff_drawn = self.n_eff
         # What an ordinary row weighed when the sample was new; rows of no importance are none.
-        self.unit = self.weight / max(int(np.count_nonzero(u)), 1)
+        rows = float(u.sum(dtype=np.float64)) if counted else int(np.count_nonzero(u))
+        self.unit = self.weight / max(rows, 1)
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """The sample as it is now, to go on from; no tree was grown on it yet."""

@@ -45,6 +45,7 @@ SPARE_ROOM = 1.1  # rows made room for, over those expected
 GUIDE_BLOCKS = 4  # of each label of a weighted store, looked at for how its weights are spread
 GUIDE_ROWS = 1 << 16  # added up at a time
 GUIDE_BYTES = 4 + 1  # of a guide, for each row of the sample that it is made of
+MAX_COUNT = 256  # of rows that one stands for; up to there, sums are exact (kernels/scores.py)
 MEMORY_OF_SPREAD = 0.5  # how much the last draw counts in what a stratum's weights are like now
 
 
@@ -391,10 +392,22 @@ class Sampler:
         bins, label, copies, weight, score = buffer.parts()
         shuffle_rows(np.uint64(seed), bins, label, copies, weight, score)
         u = copies * weight if len(weight) else copies
-        sample = Sample(bins, label, u, score, n_trees, self._loss, whole=whole, copies=copies)
+        counted = whole and len(weight) > 0 and are_counts(weight)
+        sample = Sample(
+            bins, label, u, score, n_trees, self._loss, whole=whole, copies=copies, counted=counted
+        )
         if not whole:
             sample.bound_shares(max(MAX_SHARE, MIN_SHARE_ROWS / max(sample.n, 1)))
         return sample
+
+
+def are_counts(weight: npt.NDArray[np.float32]) -> bool:
+    """Whether weights say how many rows each row stands for: small whole numbers.
+
+    Larger ones are of something else, people or money, of which a row is one observation.
+    """
+    parts = (weight[start : start + GUIDE_ROWS] for start in range(0, len(weight), GUIDE_ROWS))
+    return all(part.max() <= MAX_COUNT and (part == np.floor(part)).all() for part in parts)
 
 
 def catch_up(rows: Rows, forest: tuple[npt.NDArray[Any], ...], n_trees: int) -> None:

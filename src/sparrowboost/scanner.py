@@ -191,7 +191,8 @@ class Scanner:
         rows = self._order, self._begin, self._count, blocks, BLOCK_ROWS, leaf
         offset = self._scanned.offset
         if self._curved:
-            add_curved_rows(self._bins, sample.label, sample.w, sample.u, *rows, offset, hist, v)
+            of = sample.label, sample.w, sample.u, sample.counted
+            add_curved_rows(self._bins, *of, *rows, offset, hist, v)
         else:
             add_rows(self._bins, sample.label, sample.w, *rows, offset, hist, v)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ import pyarrow as pa
 from sparrowboost.errors import DataError
 from sparrowboost.labels import LabelCoder, Value, weights
 from sparrowboost.sources import Kind, OpenOptions, RowError, Source, open_source
-from sparrowboost.sources.arrays import arrow_column, arrow_type
+from sparrowboost.sources.arrays import arrow_column, arrow_type, from_numpy
 from sparrowboost.sources.base import Files, Unchanged, reading, stamp
 from sparrowboost.sources.libsvm import LABEL
 from sparrowboost.sources.npy import column_from_npy
@@ -80,15 +80,38 @@ class Table:
         source = prefetch(self.source.blocks(self.read_columns, rows, only), AHEAD)
         with closing(source) as batches:
             for row, batch in self._numbered(batches, only):
-                try:
+                with self._placed(row):
                     codes = self.labels.encode(self.label.values(batch, row))
-                    w = None
-                    if self.weight is not None:
-                        w = weights(self.weight.name, self.weight.values(batch, row))
-                except RowError as error:
-                    place = place_of(self.source, row + error.row)
-                    raise DataError(f"{place}: {error}") from None
+                w = None if self.weight is None else self._weights(batch, row)
                 yield CodedBlock(batch, codes, w)
+
+    def weighed(
+        self, columns: Sequence[str], rows: int
+    ) -> Generator[tuple[pa.RecordBatch, npt.NDArray[np.float32]]]:
+        """All rows of some columns that weigh anything, in order, with their weights."""
+        assert self.weight is not None
+        read = [*columns, *([] if self.weight.beside else [self.weight.name])]
+        source = prefetch(self.source.blocks(read, rows), AHEAD)
+        with closing(source) as batches:
+            for row, batch in self._numbered(batches, None):
+                w = self._weights(batch, row)
+                there = w > 0
+                yield batch.select(columns).filter(from_numpy(there)), w[there]
+
+    def _weights(self, batch: pa.RecordBatch, row: int) -> npt.NDArray[np.float32]:
+        """Those of a block that begins at `row`."""
+        assert self.weight is not None
+        with self._placed(row):
+            return weights(self.weight.name, self.weight.values(batch, row))
+
+    @contextmanager
+    def _placed(self, row: int) -> Iterator[None]:
+        """Say of what is wrong in a block that begins at `row` where that is."""
+        try:
+            yield
+        except RowError as error:
+            place = place_of(self.source, row + error.row)
+            raise DataError(f"{place}: {error}") from None
 
     def _numbered(
         self, batches: Iterable[pa.RecordBatch], only: Sequence[int] | None

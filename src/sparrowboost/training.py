@@ -469,9 +469,10 @@ def warm_up() -> None:
     n_bins, offset = np.full(1, 2, np.int64), np.zeros(1, np.uint64)
     category, mask = np.zeros(1, np.uint8), np.zeros(4, np.uint64)
     hist, v = np.zeros((2, 2)), np.zeros(2)
-    evidence.add_rows(bins, label, w, order, begin, count, blocks, 2, 0, offset, hist, v)
-    evidence.add_curved_rows(bins, label, w, u, order, begin, count, blocks, 2, 0, offset, hist, v)
-    evidence.add_leaf_sums(label, w, u, order, begin, count, blocks, 2, 1, np.zeros((1, 3)))
+    rows = order, begin, count, blocks, 2
+    evidence.add_rows(bins, label, w, *rows, 0, offset, hist, v)
+    evidence.add_curved_rows(bins, label, w, u, False, *rows, 0, offset, hist, v)
+    evidence.add_leaf_sums(label, w, u, *rows, 1, np.zeros((1, 3)))
     features, sign = (hist, offset, n_bins, category), np.zeros(1, np.int8)
     work, found = np.empty((2, 256)), np.empty(5)
     splits.best_split(*features, 1.0, 1.0, 1e-9, 0.5, sign, -1.0, 1.0, work, found, mask)
