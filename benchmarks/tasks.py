@@ -199,7 +199,7 @@ TASKS = {
             title="a made table",
             make=made_table(10_000_000),
             leaves=4,
-            trees=400,
+            trees=800,
             part=(300_000, 1_000_000, 3_000_000),
             rare=(2_000_000, 3_000_000),
         ),
