@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import curves
+import goals
 import pictures
 import readings
 from readings import NOT_MEASURED, markdown
@@ -280,6 +281,7 @@ def blocks(
         **(readings.blocks() if smaller is None else smaller),
         "summary": summary_block(results),
         "machine": machine_block(results),
+        "goals": goals.block(results),
     }
 
 

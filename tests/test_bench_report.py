@@ -9,11 +9,14 @@ import pytest
 
 import bench_report
 import curves
+import goals
 import pictures
 import readings
 import standings
 from bench_report import PAGES
 from standings import Reached, Row, Target
+
+SMALLER = ("covertype-figure", "predict", "scan")
 
 
 def stage(seconds, loss, trees=1, auc=0.5):
@@ -114,7 +117,7 @@ def test_numbers_of_a_page_are_those_of_the_results(page):
 
 def test_every_task_has_its_place_in_the_docs():
     marks = {match["name"] for match in bench_report.BLOCK.finditer(PAGES[1].read_text())}
-    assert marks == {*standings.TASKS, "summary", "machine", "covertype-figure", "predict", "scan"}
+    assert marks == {*standings.TASKS, "summary", "machine", "goals", *SMALLER}
 
 
 def test_pictures_of_what_was_measured_are_there():
@@ -347,3 +350,37 @@ def test_every_contestant_has_a_style_and_is_of_a_group():
     groups = {kind for kinds in bench_report.GROUPS.values() for kind in kinds}
     assert set(pictures.STYLES) == set(standings.CONTESTANTS)
     assert groups == {name for name in standings.CONTESTANTS if not name.startswith("sparrow")}
+
+
+# -- goals -----------------------------------------------------------------------------------------
+
+
+def test_goals_are_held_against_the_target_or_where_a_peer_is_at_its_best(monkeypatch):
+    part, stopped = ("lightgbm-sub",), ("xgboost-ext",)
+    found = [goals.Goal("table10m", "1GB", part, 1.4), goals.Goal("table10m", "1GB", stopped, 2)]
+    found.append(goals.Goal("table10m", "2GB", part, 1))  # not measured
+    monkeypatch.setattr(goals, "GOALS", tuple(found))
+    reference = run("lightgbm", [0.5, 0.4])
+    results = {"table10m": [payload([*CAPPED["runs"][2:], CAPPED["runs"][0], reference])]}
+    lines = goals.speed_table(results).splitlines()[2:]
+    assert len(lines) == 2
+    # the target is 0.4004: Sparrow is there at 2.5 s, the part at 3 s
+    assert "| 1.4x | 1.2x (lightgbm-sub-1m) | 1.5x (lightgbm-sub-1m) | **no** |" in lines[0]
+    assert "| 2x | nobody gets there | 1.5x (xgboost-ext) | **no** |" in lines[1]
+
+
+def test_a_goal_may_compare_results_under_two_caps():
+    goal = goals.Goal("table10m", "1GB", ("lightgbm",), 2, theirs="none")
+    times, name = goals.at_target(goal, {"table10m": [CAPPED, FREE]})
+    assert times == pytest.approx(1.0, abs=0.01) and name == "lightgbm"
+
+
+def test_losses_and_reading_are_held_against_their_goals():
+    worse = payload([run("sparrow", [0.5, 0.3]), run("lightgbm", [0.4, 0.2])], memory="none")
+    lines = goals.loss_table({"first": [worse], "second": [CAPPED]}).splitlines()[2:]
+    assert lines[0] == "| first | no cap | +50.00 % (lightgbm) | **no** |  |  |"
+    assert lines[1] == "| second | 1GB | -42.86 % (lightgbm-sub-1m) | yes | 5.5x | **no** |"
+
+
+def test_goals_without_results_are_not_measured(tmp_path):
+    assert goals.block(standings.read_results(tmp_path)) == goals.NOT_MEASURED

@@ -15,6 +15,7 @@ WRONG = {
     "max_depth": (0, -1, 1.5, "auto", True),
     "min_child_weight": (-1e-9, np.nan, np.inf, None, "1"),
     "l2": (-1, np.nan, np.inf, None),
+    "category_charge": (-0.1, np.nan, np.inf, None),
     "loss": ("hinge", "", None, 1),
     "stopping": ("never", None, True),
     "sample_size": (0, -1, 0.5, "all", None, True),

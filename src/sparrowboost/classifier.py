@@ -53,9 +53,9 @@ from sparrowboost.watch import FALLS
 VALIDATION = "validation_0"  # what `evals_result_` calls the validation data, as XGBoost does
 
 LEARNER = (
-    "n_estimators", "learning_rate", "max_leaves", "max_depth", "min_child_weight", "l2", "loss",
-    "stopping", "sample_size", "theta", "rho", "sigma", "gamma_0", "early_stopping_rounds",
-    "eval_metric", "monotone_constraints",
+    "n_estimators", "learning_rate", "max_leaves", "max_depth", "min_child_weight", "l2",
+    "category_charge", "loss", "stopping", "sample_size", "theta", "rho", "sigma", "gamma_0",
+    "early_stopping_rounds", "eval_metric", "monotone_constraints",
 )  # parameters that `train` has, too  # fmt: skip
 
 
@@ -86,6 +86,10 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     l2 : float, default=40.0
         Weight, in rows of ordinary weight, added to each side when splits are compared. Of 1 to 40,
         40 did best over six data sets.
+    category_charge : float, default=1.0
+        How much of what the choice of a subset of categories gains on noise is taken off its gain.
+        1, all of it, keeps columns of many categories that mean little from being learned by heart.
+        0 is for those that mean much, with many rows of each and many trees.
     loss : {"logistic", "exponential"}, default="logistic"
         Under the logistic loss weights are bounded, so that wrong labels cannot take over the
         sample. "exponential" is AdaBoost's, and that of the paper which Sparrow follows.
@@ -187,6 +191,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         max_depth: int | None = None,
         min_child_weight: float = 2.0,
         l2: float = L2,
+        category_charge: float = 1.0,
         loss: str = "logistic",
         memory_limit: int | float | str | None = None,
         sample_size: int | str = "auto",
@@ -212,6 +217,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.max_depth = max_depth
         self.min_child_weight = min_child_weight
         self.l2 = l2
+        self.category_charge = category_charge
         self.loss = loss
         self.memory_limit = memory_limit
         self.sample_size = sample_size

@@ -389,6 +389,11 @@ LEARNER: tuple[tuple[str, Callable[[str], Any], str], ...] = (
         "least weight on a side of a split, in ordinary rows (default: 2.0)",
     ),
     ("l2", float, "weight added to each side when splits are compared (default: 40.0)"),
+    (
+        "category_charge",
+        float,
+        "part of what subsets of categories gain on noise that they are charged (default: 1.0)",
+    ),
     ("loss", str, "logistic or exponential (default: logistic)"),
     ("stopping", str, "adaptive or paper (default: adaptive)"),
     (

@@ -77,6 +77,8 @@ class SplitFinder:
     sigma : float
     l2 : float
         In rows.
+    charge : float
+        Part of what a subset of categories gains on noise that is taken off its gain.
     monotone : Monotone, optional
     """
 
@@ -86,9 +88,10 @@ class SplitFinder:
         *,
         sigma: float = SIGMA,
         l2: float = L2,
+        charge: float = 1.0,
         monotone: Monotone | None = None,
     ) -> None:
-        self._slots, self._l2, self.monotone = slots, l2, monotone
+        self._slots, self._l2, self._charge, self.monotone = slots, l2, charge, monotone
         self._sign = signs(monotone, slots)
         # Each feature gets an equal share of sigma, and its candidates equal shares of that. A
         # number is cut between any two bins, with missing values on either side; of categories
@@ -131,7 +134,7 @@ class SplitFinder:
             self._l2 * unit,
             (self._l2 + CATEGORY_L2) * unit,
             max(min_weight * unit, MIN_SHARE * weight),
-            v / weight,
+            self._charge * v / weight,
             self._sign,
             *bounds,
             self._work,

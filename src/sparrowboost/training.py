@@ -181,7 +181,9 @@ def train(
         if p.stopping == "paper":
             grower = PaperGrower(scanner, Paper(slots, p.sigma, monotone=monotone), p)
         else:
-            finder = SplitFinder(slots, sigma=p.sigma, l2=p.l2, monotone=monotone)
+            finder = SplitFinder(
+                slots, sigma=p.sigma, l2=p.l2, charge=p.category_charge, monotone=monotone
+            )
             noise = WHOLE_NOISE if sizes.whole else NOISE
             grower = AdaptiveGrower(
                 scanner, finder, Adaptive(p.rho), loss, p, noise=noise, exact=sizes.whole
