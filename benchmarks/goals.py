@@ -124,7 +124,7 @@ def speed_table(results: Mapping[str, Sequence[Payload]]) -> str:
                 named(target),
                 named(own),
                 yes(held[0] >= goal.times),
-            ]  # fmt: skip
+            ]
         )
     header = ["how many times as fast", "goal", "at the target", "each at its best", "reached"]
     return markdown(header, lines)

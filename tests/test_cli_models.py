@@ -122,8 +122,8 @@ def test_options_reach_the_learner(folder, tmp_path, capsys, monkeypatch):
     values = {
         "n_estimators": 7, "learning_rate": 0.25, "max_leaves": 5, "max_depth": 3,
         "min_child_weight": 1.5, "l2": 3.0, "category_charge": 0.5, "loss": "exponential",
-        "stopping": "paper", "sample_size": 1000, "theta": 0.4, "rho": 0.2, "sigma": 0.01, "gamma_0": 0.2,
-        "early_stopping_rounds": 4, "eval_metric": "auc",
+        "stopping": "paper", "sample_size": 1000, "theta": 0.4, "rho": 0.2, "sigma": 0.01,
+        "gamma_0": 0.2, "early_stopping_rounds": 4, "eval_metric": "auc",
     }  # fmt: skip
     options = [part for name, value in values.items()
                for part in ("--" + name.replace("_", "-"), value)]  # fmt: skip

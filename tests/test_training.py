@@ -322,24 +322,16 @@ def test_a_label_without_any_weight_is_refused():
 # -- categories -----------------------------------------------------------------------------------
 
 
-def test_categories_that_mean_nothing_are_learned_by_heart_only_without_the_charge():
+def test_categories_that_mean_nothing_do_more_harm_without_the_charge():
     rng = np.random.default_rng(0)
-    x, word = rng.normal(size=(2, 8_000, 1)), rng.integers(0, 200, (2, 8_000))
-    (x, later), (word, other) = x, word
-    y, y_later = (rows[:, 0] + rng.logistic(size=8_000) > 0 for rows in (x, later))
-    frame, test = (
-        pd.DataFrame({"x": a[:, 0], "word": b.astype(str)}) for a, b in ((x, word), (later, other))
+    x, word = rng.normal(size=16_000), rng.integers(0, 200, 16_000).astype(str)
+    frame, y = pd.DataFrame({"x": x, "word": word}), x + rng.logistic(size=16_000) > 0
+    data, test = ingest(frame[:8_000], label=y[:8_000], verbose=0), (frame[8_000:], y[8_000:])
+    charged, free = (
+        auc_of(train(data, category_charge=charge, n_estimators=40, verbose=0), test)
+        for charge in (1.0, 0.0)
     )
-    data = ingest(frame, label=y, verbose=0)
-    with_charge, without = (
-        train(data, category_charge=charge, n_estimators=40, verbose=0) for charge in (1.0, 0.0)
-    )
-
-    def used(model):
-        return sum(int((tree.feature == 1).sum()) for tree in model.trees)
-
-    assert used(with_charge) < 0.2 * used(without)
-    assert auc_of(with_charge, (test, y_later)) > auc_of(without, (test, y_later)) + 0.005
+    assert charged > free + 0.005
 
 
 # -- events ---------------------------------------------------------------------------------------
