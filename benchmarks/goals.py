@@ -131,7 +131,9 @@ def speed_table(results: Mapping[str, Sequence[Payload]]) -> str:
 
 
 def named(pair: Named | None) -> str:
-    return "nobody gets there" if pair is None else f"{pair[0]:.1f}x ({pair[1]})"
+    if pair is None:
+        return "nobody gets there"
+    return f"{pair[0]:.1f}x ({pair[1]})" if pair[0] else f"not as good ({pair[1]})"
 
 
 def loss_table(results: Mapping[str, Sequence[Payload]]) -> str:

@@ -369,6 +369,13 @@ def test_goals_are_held_against_the_target_or_where_a_peer_is_at_its_best(monkey
     assert "| 2x | nobody gets there | 1.5x (xgboost-ext) | **no** |" in lines[1]
 
 
+def test_a_peer_that_sparrow_never_meets_is_told_as_such():
+    better = payload([run("sparrow", [0.5, 0.4]), run("lightgbm", [0.45, 0.3])])
+    goal = goals.Goal("table10m", "1GB", ("lightgbm",), 2)
+    times = goals.on_own_ground(goal, {"table10m": [better]})
+    assert goals.named(times) == "not as good (lightgbm)"
+
+
 def test_a_goal_may_compare_results_under_two_caps():
     goal = goals.Goal("table10m", "1GB", ("lightgbm",), 2, theirs="none")
     times, name = goals.at_target(goal, {"table10m": [CAPPED, FREE]})
