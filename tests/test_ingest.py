@@ -377,13 +377,19 @@ def test_how_columns_are_grouped_in_memory_does_not_change_their_bins(tmp_path, 
     table = table.append_column("y", pa.array(rng.integers(0, 2, 250_000)))
     pq.write_table(table, tmp_path / "t.parquet", row_group_size=10_000)
     pcsv.write_csv(table[:230_000], tmp_path / "t.csv")
-    for name in ("t.parquet", "t.csv"):
-        together = ingest(tmp_path / name, label="y", verbose=0)
+    pcsv.write_csv(table[:5_000], tmp_path / "few.csv")  # all rows are looked at, by weight
+    weighted = {"label": np.arange(5_000) % 2, "weight": "y"}
+    for name, how in (
+        ("t.parquet", {"label": "y"}),
+        ("t.csv", {"label": "y"}),
+        ("few.csv", weighted),
+    ):
+        together = ingest(tmp_path / name, verbose=0, **how)
         with monkeypatch.context() as patch:
             patch.setattr(
-                build.Plan, "peek_groups", lambda plan, features, n: ([name] for name in features)
+                build.Plan, "peek_groups", lambda plan, features, n, **_: ([f] for f in features)
             )
-            alone = ingest(tmp_path / name, label="y", verbose=0)
+            alone = ingest(tmp_path / name, verbose=0, **how)
         assert together.binning.to_json() == alone.binning.to_json()
 
 
