@@ -34,6 +34,7 @@ from standings import (
     read_results,
     rows_of,
     seconds_text,
+    sparrows,
 )
 
 ROOT = Path(__file__).parents[1]
@@ -66,10 +67,6 @@ def reached_text(reached: Reached | None, base: Reached | None) -> str:
     if base is not None and base.reached and base is not reached:
         ratio = f" ({more}{reached.seconds / base.seconds:.1f}x)"
     return f"{more}{seconds_text(reached.seconds)}{ratio}"
-
-
-def sparrows(rows: Sequence[Row]) -> Reached | None:
-    return next((row.to_target for row in rows if row.contestant == "sparrow"), None)
 
 
 def name_text(name: str) -> str:

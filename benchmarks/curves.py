@@ -33,9 +33,9 @@ def seconds_to(curve: Sequence[Stage], measured: str, target: float) -> float | 
     return None
 
 
-def converged(curve: Sequence[Stage]) -> float:
-    """Seconds after which the log loss is within a thousandth of the lowest that there will be."""
-    seconds = seconds_to(curve, "log_loss", nearly_best(curve, "log_loss"))
+def converged(curve: Sequence[Stage], measured: str = "log_loss") -> float:
+    """Seconds after which a measure is within a thousandth of the best that there will be."""
+    seconds = seconds_to(curve, measured, nearly_best(curve, measured))
     assert seconds is not None  # the best stage itself is within
     return seconds
 

@@ -18,14 +18,14 @@ import curves
 from readings import NOT_MEASURED, markdown
 from standings import (
     Payload,
-    Reached,
-    Run,
+    Row,
+    Target,
     as_good,
     find_target,
     kind,
     memory_text,
     rows_of,
-    to_target,
+    sparrows,
 )
 
 MORE_LOSS = curves.CONVERGED
@@ -60,30 +60,24 @@ def yes(met: bool) -> str:
     return "yes" if met else "**no**"
 
 
-def scored(payload: Payload, peers: Sequence[str]) -> dict[str, list[Run]]:
-    """By contestant, the runs of some kinds that have a curve."""
-    out: dict[str, list[Run]] = {}
-    for run in payload["runs"]:
-        if kind(run["contestant"]) in peers and "curve" in run:
-            out.setdefault(run["contestant"], []).append(run)
-    return out
+def peers_of(goal: Goal, payload: Payload, target: Target | None) -> list[Row]:
+    return [row for row in rows_of(payload, target) if kind(row.contestant) in goal.peers]
 
 
 def at_target(goal: Goal, results: Mapping[str, Sequence[Payload]]) -> Named | None:
     """Against the quickest peer that reaches the task's target; None if nobody does."""
     ours, theirs = of_goal(goal, results)
     target = find_target(results[goal.task])
-    if target is None:
+    reached = [
+        (row.to_target.seconds, row.contestant)
+        for row in peers_of(goal, theirs, target)
+        if row.to_target and row.to_target.reached
+    ]
+    base = sparrows(rows_of(ours, target))
+    if not reached or base is None or not base.reached:
         return None
-    there: dict[str, Reached] = {
-        name: to_target(runs, target) for name, runs in scored(theirs, goal.peers).items()
-    }
-    reached = {name: each.seconds for name, each in there.items() if each.reached}
-    base = to_target(scored(ours, ("sparrow",))["sparrow"], target)
-    if not reached or not base.reached:
-        return None
-    name = min(reached, key=reached.__getitem__)
-    return reached[name] / base.seconds, name
+    seconds, name = min(reached)
+    return seconds / base.seconds, name
 
 
 def on_own_ground(goal: Goal, results: Mapping[str, Sequence[Payload]]) -> Named | None:
@@ -92,10 +86,10 @@ def on_own_ground(goal: Goal, results: Mapping[str, Sequence[Payload]]) -> Named
     target = find_target(results[goal.task])
     measured = target.measured if target else "log_loss"
     found = []
-    for name, runs in scored(theirs, goal.peers).items():
-        best = min(runs, key=lambda run: curves.best_stage(run["curve"], "log_loss")["log_loss"])
-        own, sparrow = as_good(best, ours, measured)
-        found.append((0.0 if sparrow is None else own / sparrow, name))
+    for row in peers_of(goal, theirs, target):
+        if row.best is not None:
+            own, sparrow = as_good(row.best, ours, measured)
+            found.append((0.0 if sparrow is None else own / sparrow, row.contestant))
     return min(found, default=None)
 
 
@@ -115,7 +109,7 @@ def speed_table(results: Mapping[str, Sequence[Payload]]) -> str:
         held = target or own
         if held is None:
             continue
-        cap = "no cap" if goal.memory == "none" else goal.memory
+        cap = memory_text(of_goal(goal, results)[0])
         who = ", ".join(goal.peers) + (f" with {goal.theirs}" if goal.theirs else "")
         lines.append(
             [

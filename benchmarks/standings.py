@@ -149,14 +149,13 @@ def to_target(runs: Sequence[Run], target: Target) -> Reached:
 def as_good(run: Run, payload: Payload, measured: str) -> tuple[float, float | None]:
     """Seconds after which a run is nearly as good as it gets, and after which Sparrow is that."""
     value = curves.nearly_best(run["curve"], measured)
-    own = curves.seconds_to(run["curve"], measured, value)
-    assert own is not None  # the best stage itself is as good
     times = [
-        curves.seconds_to(ours["curve"], measured, value)
-        for ours in payload["runs"]
-        if ours["contestant"] == "sparrow" and "curve" in ours
+        curves.seconds_to(other["curve"], measured, value)
+        for other in payload["runs"]
+        if other["contestant"] == "sparrow" and "curve" in other
     ]
-    return own, min((seconds for seconds in times if seconds is not None), default=None)
+    ours = min((seconds for seconds in times if seconds is not None), default=None)
+    return curves.converged(run["curve"], measured), ours
 
 
 def failure(runs: Sequence[Run]) -> str:
@@ -183,6 +182,10 @@ def rows_of(payload: Payload, target: Target | None) -> list[Row]:
         out.append(Row(contestant=name, to_target=reached, best=best))
     order = list(CONTESTANTS)
     return sorted(out, key=lambda row: order.index(kind(row.contestant)))  # sizes as they came
+
+
+def sparrows(rows: Sequence[Row]) -> Reached | None:
+    return next((row.to_target for row in rows if row.contestant == "sparrow"), None)
 
 
 def memory_text(payload: Payload) -> str:
