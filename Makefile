@@ -33,16 +33,17 @@ BENCH := $(BIN)/python benchmarks/bench.py
 QUICK := --rates 0.3 --cap 60
 
 bench: .venv/installed-bench
-	$(BENCH) --task splice $(QUICK) --only sparrow lightgbm lightgbm-rare
+	$(BENCH) --task splice $(QUICK) --trees 1500 --only sparrow lightgbm lightgbm-rare
 	$(BENCH) --task table10m --memory 1GB $(QUICK) --only sparrow xgboost xgboost-ext lightgbm lightgbm-sub
 	$(BENCH) --task table10m $(QUICK) --cap 120 --only sparrow xgboost lightgbm
-	$(BENCH) --task covertype flights $(QUICK) --only sparrow xgboost lightgbm histgb
+	$(BENCH) --task covertype $(QUICK) --only sparrow xgboost lightgbm histgb
+	$(BENCH) --task flights $(QUICK) --trees 300 --only sparrow xgboost lightgbm histgb
 	$(BIN)/python benchmarks/bench_report.py
 
 # All tasks, memory caps and contestants: about a day, and 30 GB of disk. Below 350 MB Sparrow refuses
 # in a process that has warmed up.
 bench-full: .venv/installed-bench
-	$(BENCH) --task covertype flights
+	$(BENCH) --task covertype flights flights-mixed
 	for memory in 512MB 1GB 2GB none; do \
 		$(BENCH) --task splice table10m table10m-31 --memory $$memory || exit 1; done
 	$(BENCH) --task table50m bathymetry --memory 350MB --rates 0.3 --cap 1200 \

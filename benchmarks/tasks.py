@@ -7,6 +7,7 @@
     table50m      the same with more rows
     covertype     forest cover type, a random fifth to test on
     flights       late flights in date order, the last fifth to test on; two columns are categories
+    flights-mixed the same with a random fifth to test on
 
 Files are made once, beside each other in one folder, and are in the page cache when a run begins.
 """
@@ -136,17 +137,18 @@ def make_bathymetry(folder: Path, shared: Path, rows: int | None, test_rows: int
     )
 
 
-def from_csv(name: str, types: dict[str, str], default: str, shuffled: bool) -> Make:
+def from_csv(name: str, types: dict[str, str], default: str, *, by_date: bool = False) -> Make:
     """A CSV file of the shared folder, cut in two; columns are of `types`."""
 
     def make(folder: Path, shared: Path, rows: int | None, test_rows: int | None) -> Files:
-        few = "" if rows is None and test_rows is None else f"-{rows}-{test_rows}"
-        paths = [folder / f"{name}{few}-{part}.parquet" for part in ("train", "test", "tiny")]
+        how = "-by-date" if by_date else ""
+        how += "" if rows is None and test_rows is None else f"-{rows}-{test_rows}"
+        paths = [folder / f"{name}{how}-{part}.parquet" for part in ("train", "test", "tiny")]
         if not all(path.exists() for path in paths):
             frame = tables.read_csv(shared / f"{name}.csv.gz", None)
             order = np.arange(len(frame))
             rng = np.random.default_rng(0)
-            if shuffled:
+            if not by_date:
                 rng.shuffle(order)
             cut = int(TRAIN_SHARE * len(order))
             train, test = order[:cut][:rows], order[cut:][:test_rows]
@@ -169,6 +171,20 @@ def _cached(path: Path) -> Path:
 FLIGHTS = {"y": "int8", "month": "int8", "day": "int8", "dow": "int8", "minute": "int16",
            "distance": "int16", "origin": "uint8", "dest": "uint8"}  # fmt: skip
 
+
+def flights(name: str, *, title: str, by_date: bool) -> Task:
+    return Task(
+        name=name,
+        title=title,
+        make=from_csv("flights3m", FLIGHTS, "float32", by_date=by_date),
+        leaves=31,
+        trees=1_000,
+        part=(300_000, 1_000_000),
+        rare=(1_000_000,),
+        categorical=("origin", "dest"),
+    )
+
+
 TASKS = {
     task.name: task
     for task in (
@@ -177,7 +193,7 @@ TASKS = {
             title="splice sites of chromosome 19, tested on chromosome 21",
             make=make_splice,
             leaves=4,
-            trees=1_500,
+            trees=3_000,
             target=0.950,
             part=(1_000_000,),
             rare=(100_000, 300_000, 1_000_000),
@@ -224,20 +240,20 @@ TASKS = {
         Task(
             name="covertype",
             title="forest cover type",
-            make=from_csv("covtype", {"y": "int8"}, "float32", shuffled=True),
+            make=from_csv("covtype", {"y": "int8"}, "float32"),
             leaves=32,
             trees=500,
             part=(100_000, 200_000),
         ),
-        Task(
-            name="flights",
+        flights(
+            "flights",
             title="late flights, two columns are categories, later dates to test on",
-            make=from_csv("flights3m", FLIGHTS, "float32", shuffled=False),
-            leaves=31,
-            trees=300,
-            part=(300_000, 1_000_000),
-            rare=(1_000_000,),
-            categorical=("origin", "dest"),
+            by_date=True,
+        ),
+        flights(
+            "flights-mixed",
+            title="late flights, two columns are categories, a random fifth to test on",
+            by_date=False,
         ),
     )
 }

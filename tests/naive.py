@@ -1,4 +1,4 @@
-"""Slow and plain: masks, trees and the order of a sample's rows, for tests of several kernels."""
+"""Slow and plain twins for tests of several kernels: masks, charges, trees, a sample's order."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ def make_mask(bins):
 
 def in_mask(mask, b):
     return bool(int(mask[b // 64]) >> (b % 64) & 1)
+
+
+def subset_charge(weights, noise):
+    """What is taken off the gain of subsets of categories of these weights, above 0."""
+    k = np.sum(np.sqrt(weights)) ** 2 / np.sum(weights) if len(weights) else 0  # if all were equal
+    return noise * 2 / np.pi * max(k - 2, 0)
 
 
 def lay_out(leaf_of, block_rows, n_leaves, rng):

@@ -126,13 +126,15 @@ def test_tables_of_a_task_are_made_once(tmp_path, name):
     assert pq.read_metadata(first.test).num_rows == 2_000
 
 
-def test_real_tables_are_cut_in_two_and_flights_by_date(tmp_path, shared_data):
+@pytest.mark.parametrize("name", ["flights", "flights-mixed"])
+def test_real_tables_are_cut_in_two_and_flights_by_date_or_mixed(tmp_path, shared_data, name):
     pytest.importorskip("pandas")
-    files = TASKS["flights"].make(tmp_path, shared_data, 5_000, 1_000)
+    files = TASKS[name].make(tmp_path, shared_data, 5_000, 1_000)
     train, test = pq.read_table(files.train), pq.read_table(files.test)
     assert (train.num_rows, test.num_rows) == (5_000, 1_000)
-    assert max(train["month"].to_pylist()) < min(test["month"].to_pylist())
-    assert set(TASKS["flights"].categorical) < set(train.column_names)
+    later = max(train["month"].to_pylist()) < min(test["month"].to_pylist())
+    assert later == (name == "flights")
+    assert set(TASKS[name].categorical) < set(train.column_names)
 
 
 # -- the runner ------------------------------------------------------------------------------------

@@ -7,10 +7,10 @@ import pytest
 
 import sparrowboost.grower
 from builders import forbid_endless_scans, make_sample, make_slots, use_small_blocks
+from naive import subset_charge
 from sparrowboost.forest import Forest
 from sparrowboost.grower import AdaptiveGrower, PaperGrower
 from sparrowboost.kernels.scores import apply_trees
-from sparrowboost.kernels.splits import SUBSET_NOISE
 from sparrowboost.losses import LEAF_L2, MAX_STEP, get_loss
 from sparrowboost.monotone import Monotone
 from sparrowboost.params import Params
@@ -70,10 +70,8 @@ def naive_candidates(column, n_bins, category, w, y, noise, l2, category_l2, sig
         used = [b for b in range(n_bins) if w[column == b].sum() > 0]
         rate = {b: (w * y)[column == b].sum() / (w[column == b].sum() + l2) for b in used}
         order = sorted(used, key=rate.get)
-        sides = [
-            (set(order[: k + 1]), SUBSET_NOISE * noise * max(len(used) - 2, 0))
-            for k in range(n_bins)
-        ]
+        charge = subset_charge([w[column == b].sum() for b in used], noise)
+        sides = [(set(order[: k + 1]), charge) for k in range(n_bins)]
         sides += [({b}, 0.0) for b in order]
     else:
         last = n_bins - 1

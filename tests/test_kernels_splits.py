@@ -7,12 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from naive import in_mask
+from naive import in_mask, subset_charge
 from sparrowboost.kernels.splits import best_edge, best_split
 
 pytestmark = pytest.mark.kernel
-
-SUBSET_PENALTY = 2 / np.pi  # of the noise, for each category beyond two; as in the kernel
 
 
 class Case:
@@ -120,6 +118,10 @@ def bounded_gain_of(case, j, left, l2, min_weight, sign, bounds):
     return float((2 * edges * value - weights * value**2) @ [1, 1, -1])
 
 
+def charge_of(case, j, noise):
+    return subset_charge([sum(case.weights(j, [b])) for b in case.used(j)], noise)
+
+
 def best_gain(case, l2, category_l2, min_weight, noise, monotone=None, bounds=None):
     """The best gain over all candidates, one after the other."""
 
@@ -140,7 +142,7 @@ def best_gain(case, l2, category_l2, min_weight, noise, monotone=None, bounds=No
             return (w1 - w0) / (w0 + w1 + category_l2)
 
         ranked = sorted(used, key=lean)
-        penalty = noise * SUBSET_PENALTY * max(len(used) - 2, 0)
+        penalty = charge_of(case, j, noise)
         for k in range(1, len(used)):
             gains.append(gain_of(case, j, ranked[:k], category_l2, min_weight) - penalty)
         gains += [gain_of(case, j, [b], category_l2, min_weight) for b in used]
@@ -204,7 +206,7 @@ def test_the_best_gain_under_constraints_is_that_of_trying_what_is_allowed(
         assert case.weights(j, left) == (found[2], found[3])
         l2 = how["category_l2"] if case.category[j] else how["l2"]
         gain = bounded_gain_of(case, j, left, l2, how["min_weight"], monotone[j], bounds)
-        penalty = how["noise"] * SUBSET_PENALTY * max(found[4] - 2, 0)
+        penalty = charge_of(case, j, how["noise"]) if found[4] else 0.0
         np.testing.assert_allclose(found[0], gain - penalty, rtol=1e-9, atol=1e-9)
 
 
@@ -229,7 +231,7 @@ def test_the_mask_gives_the_weights_and_the_gain_that_were_found(case, how):
         penalty = 0.0
         if found[4]:
             assert case.category[j] and found[4] == len(case.used(j))
-            penalty = how["noise"] * SUBSET_PENALTY * max(found[4] - 2, 0)
+            penalty = charge_of(case, j, how["noise"])
         elif case.category[j]:  # one category stands against the rest
             assert len(set(left) & set(case.used(j))) == 1
         gain = free_gain_of(case, j, left, l2, how["min_weight"]) - penalty
@@ -302,18 +304,21 @@ def test_without_penalties_a_subset_of_categories_is_the_best_of_all_subsets(see
     np.testing.assert_allclose(found[0], max(gains, default=0.0), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("decay", [1.0, 0.97])
 @pytest.mark.parametrize("k", [10, 50, 200])
-def test_a_subset_of_noise_gains_its_charge_and_about_what_a_cut_of_noise_gains(k):
+def test_a_subset_of_noise_gains_its_charge_and_about_what_a_cut_of_noise_gains(k, decay):
     # In units of the noise. The best cut of a number of k bins gains up to 5 on noise, on average.
     # The gain of a subset has a standard deviation of about sqrt(k): 5 of those of the mean.
     rng, runs = np.random.default_rng(k), 100
+    share = decay ** np.arange(k)
+    rows = np.ceil(200 * k * share / share.sum()).astype(int)  # of weight 1: V / W = 1
     gains = []
     for _ in range(runs):
-        positive = rng.binomial(200, 0.5, k)  # of 200 rows of weight 1 in each category: V / W = 1
-        case = by_hand([*(200 - positive), 0], [*positive, 0], 1)
+        positive = rng.binomial(rows, 0.5)
+        case = by_hand([*(rows - positive), 0], [*positive, 0], 1)
         found, _ = split(best_split, case, category_l2=0.0, noise=0.0)
         gains.append(found[0])
-    beyond = np.mean(gains) - SUBSET_PENALTY * (k - 2)
+    beyond = np.mean(gains) - subset_charge(rows, 1.0)
     tolerance = 5 * np.sqrt(k / runs)
     assert -tolerance < beyond < 5 + tolerance
 

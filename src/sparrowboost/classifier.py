@@ -89,7 +89,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     category_charge : float, default=1.0
         How much of what the choice of a subset of categories gains on noise is taken off its gain.
         1, all of it, keeps columns of many categories that mean little from being learned by heart.
-        0 is for those that mean much, with many rows of each and many trees.
+        Less is for those that mean much, with many rows of each and many trees.
     loss : {"logistic", "exponential"}, default="logistic"
         Under the logistic loss weights are bounded, so that wrong labels cannot take over the
         sample. "exponential" is AdaBoost's, and that of the paper which Sparrow follows.

@@ -45,7 +45,7 @@ class Params:
     category_charge : float
         How much of what the choice of a subset of categories gains on noise is taken off its gain.
         1, all of it, keeps columns of many categories that mean little from being learned by heart.
-        0 is for those that mean much, with many rows of each and many trees.
+        Less is for those that mean much, with many rows of each and many trees.
     loss : {"logistic", "exponential"}
         logistic: its weights are bounded, so wrong labels cannot take over the sample.
         exponential: the paper's, to compare with it.

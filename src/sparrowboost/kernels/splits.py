@@ -42,8 +42,10 @@ def best_split(
 
     with L = W+ - W- on the left. Numbers are cut between bins, missing values on either side.
     Categories (a missing one is a category, too) are ordered by L / (W + l2); prefixes of that
-    order and single ones are tried. A subset chosen among k categories fits noise as k - 1 free
-    numbers would: what more than one of them would give is taken off its gain.
+    order and single ones are tried. A subset chosen among k categories of equal weight fits noise
+    as k - 1 free numbers would: what more than one of them would give is taken off its gain. Of
+    unequal ones, each adds the root of its weight to what noise puts on a side, so they count as
+    (sum of roots)**2 / sum.
 
     L**2 / (W_L + l2) is what the best value of a side, v = L / (W_L + l2), removes. Where values
     are bounded, the best within bounds removes 2 L v - (W_L + l2) v**2 instead; and a cut between
@@ -95,6 +97,7 @@ def best_split(
                 a = weight + category_l2
                 base = _worth(total, a, min(max(total / a, lower), upper))
             used = 0
+            roots = 0.0
             for b in range(last + 1):
                 w0 = hist[0, first + b]
                 w1 = hist[1, first + b]
@@ -102,9 +105,11 @@ def best_split(
                     work[0, used] = (w1 - w0) / (w0 + w1 + category_l2)
                     work[1, used] = b
                     used += 1
+                    roots += np.sqrt(w0 + w1)
+            charged = max(roots * roots / weight - 2, 0.0)
             rank = np.argsort(work[0, :used])
             for single in range(2):
-                penalty = 0.0 if single else noise * SUBSET_NOISE * max(used - 2, 0)
+                penalty = 0.0 if single else noise * SUBSET_NOISE * charged
                 w0 = 0.0
                 w1 = 0.0
                 for k in range(used - 1 + single):
