@@ -86,15 +86,16 @@ def _places(tree: Tree) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
 
 def _as_ranges(mask: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """Each mask's bins as at most two ranges, packed into one word; 0 if they are more."""
-    packed = np.zeros(len(mask), np.uint64)
-    for k, row in enumerate(goes_left(mask)):
-        edges = np.flatnonzero(np.diff(row, prepend=False, append=False))
-        starts, lengths = edges[::2], np.diff(edges)[::2]
-        if len(starts) <= 2 and lengths.max(initial=0) < 256:
-            numbers = np.zeros(8, np.uint8)
-            numbers[: 2 * len(starts)] = np.ravel([starts, lengths], order="F")
-            packed[k] = numbers.view(np.uint64)[0] | RANGED
-    return packed
+    row, edge = np.nonzero(np.diff(goes_left(mask), axis=1, prepend=False, append=False))
+    nth = np.arange(len(row)) - np.searchsorted(row, row)  # of its row's edges
+    few = nth < 4
+    edges = np.zeros((len(mask), 4), np.uint64)
+    edges[row[few], nth[few]] = edge[few]
+    start, length = edges[:, ::2], edges[:, 1::2] - edges[:, ::2]
+    fits = length.max(axis=1) < 256
+    fits[row[~few]] = False
+    words = np.concatenate((start, length), axis=1) << np.array([0, 16, 8, 24], np.uint64)
+    return np.where(fits, np.bitwise_or.reduce(words, axis=1) | RANGED, np.uint64(0))
 
 
 def _grown(array: npt.NDArray[Any], least: int) -> npt.NDArray[Any]:
