@@ -133,11 +133,17 @@ class AdaptiveGrower:
             root = root or split
             proved += int(certain)
             gain = split.gain * scanner.sample_per_run
-            right = scanner.split(leaf.number, split.feature, split.mask, gain)
             leaf.depth += 1
+            final = tree.n_leaves + 1 == self._max_leaves or leaf.depth == self._max_depth
+            right = scanner.split(leaf.number, split.feature, split.mask, gain, final=final)
             leaf.bounds, bounds = self._finder.part(split, scanner.sample.unit, leaf.bounds)
-            self._look(leaf)
-            leaves.append(self._look(Leaf(right, leaf.depth, bounds)))
+            other = Leaf(right, leaf.depth, bounds)
+            leaves.append(other)
+            if final:
+                leaf.see(None)
+            else:
+                self._look(leaf)
+                self._look(other)
         # Half of what this tree took: if that is enough the next one may do with less again.
         self._start = max(self._least, -(-scanner.n_run // 2))
         if scanner.full and proved < tree.n_leaves - 1:
@@ -157,7 +163,7 @@ class AdaptiveGrower:
         return np.clip(best(sums), *monotone.bounds(tree, sums, best).T)
 
     def _look(self, leaf: Leaf) -> Leaf:
-        """Find the leaf's best split in its evidence as it is now."""
+        """Find the leaf's best split in its evidence as it is now; a deepest leaf has none."""
         if leaf.depth >= self._max_depth:
             leaf.see(None)
             return leaf
@@ -212,7 +218,7 @@ class PaperGrower:
             leaf, rule, gamma = found
             fired.append((rule, gamma))
             gain = rule.edge**2 / rule.weight * scanner.sample_per_run
-            scanner.split(leaf, rule.feature, rule.mask, gain)
+            scanner.split(leaf, rule.feature, rule.mask, gain, final=True)  # scanned anew anyway
             depth[leaf] += 1
             depth.append(depth[leaf])
             step = rule.sign * self._step(gamma)

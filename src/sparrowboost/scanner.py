@@ -154,8 +154,13 @@ class Scanner:
             self._spare[spare],
         )
 
-    def split(self, leaf: int, feature: int, mask: Mask, gain: float) -> int:
-        """Split a leaf in the tree and in the evidence; returns the new, right leaf."""
+    def split(
+        self, leaf: int, feature: int, mask: Mask, gain: float, *, final: bool = False
+    ) -> int:
+        """Split a leaf in the tree and in the evidence; returns the new, right leaf.
+
+        Of a split that is `final`, no evidence is made: nobody will ask for that of its sides.
+        """
         right = self.tree.split(leaf, feature, mask, gain)
         parts = self._cut(self._blocks, self._rows[leaf])
         jobs = [partial(self._split, part, k, leaf, right) for k, part in enumerate(parts)]
@@ -163,6 +168,8 @@ class Scanner:
         gone = int(self._count[self._blocks, right].sum())
         self._rows[leaf] -= gone
         self._rows.append(gone)
+        if final:
+            return right
         small = right if gone <= self._rows[leaf] else leaf
         if small == leaf:  # the evidence of both is in `leaf`: what remains of it is the right's
             pair = self.evidence[leaf], self.evidence[right]
