@@ -20,7 +20,7 @@ LARGEST_ROWS_PER_RULE = 1_500  # the same where it cannot grow, and only fresh r
 EARLY = 0.5  # how worn the sample is when the next one is begun, in the background
 UNPROVED = 0.8  # share of trees without any proof from which on the next sample is larger
 GROWTH = 2
-AGAIN = 0.5  # rows drawn from, to those that have come of the data set: then it is time for more
+AGAIN = 1.0  # rows drawn from, to those that have come of the data set: then it is time for more
 FILLED = 0.5  # of the rows asked for, that a sample should have
 WORTH = 3.0  # rows scanned or drawn from that cost as much as to read and store one
 
