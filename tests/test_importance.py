@@ -75,9 +75,9 @@ def train_on_draws(dataset, monkeypatch, **params):
     monkeypatch.setattr(sparrowboost.grower, "START_VALUES", 1)
     split, found_on = Scanner.split, []
 
-    def note(scanner, *args):
+    def note(scanner, *args, **how):
         found_on.append((scanner.n_rows / scanner.sample.n, id(scanner.sample)))
-        return split(scanner, *args)
+        return split(scanner, *args, **how)
 
     monkeypatch.setattr(Scanner, "split", note)
     model = train(
