@@ -213,6 +213,7 @@ def more_is_asked_for(sampler, *, scanned, read, n_sample=1_000):
     ("scanned", "read", "n_sample", "expected"),
     [
         (10**6, 0, 1_000, False),  # the rows that have come do
+        (10**6, 9_000, 1_000, False),  # most were drawn from, but not as many as have come
         (10**6, 11_000, 1_000, True),  # as many were drawn from already
         (10**6, 0, 400, True),  # those of weight are too few
         (1_000, 0, 400, False),  # but to go on has cost less than reading
