@@ -37,15 +37,19 @@ class CrashError(Exception):
 def rows():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N, D)).astype(np.float32)
+    kind = rng.integers(0, 60, N)
+    X[:, -1] = kind
     X[rng.random((N, D)) < 0.05] = np.nan
     score = np.nan_to_num(X) @ [1.0, -0.5, 0.5, 0.25, 0.0] + np.nan_to_num(X[:, 0] * X[:, 1])
+    score += rng.normal(size=60)[kind]
     return X, score + rng.normal(size=N) > 1.5
 
 
 @pytest.fixture(scope="module")
 def dataset(rows, tmp_path_factory):
     X, y = rows
-    return ingest(X, label=y, path=tmp_path_factory.mktemp("checkpoint") / "store", verbose=0)
+    store = tmp_path_factory.mktemp("checkpoint") / "store"
+    return ingest(X, label=y, categorical=[f"f{D - 1}"], path=store, verbose=0)
 
 
 KINDS = {

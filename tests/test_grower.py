@@ -64,20 +64,21 @@ def leaves_of(tree, bins):
 
 
 def naive_candidates(column, n_bins, category, w, y, noise, l2, category_l2, sign, bounds):
-    """Every split of a leaf by one feature: which rows go left, gain, the lighter side's weight."""
+    """Every split of a leaf by one feature: rows that go left, gain, the lighter side's weight,
+    whether it is no cut between numbers, and whether it is a subset of categories."""
     if category:
         l2 = category_l2
         used = [b for b in range(n_bins) if w[column == b].sum() > 0]
         rate = {b: (w * y)[column == b].sum() / (w[column == b].sum() + l2) for b in used}
         order = sorted(used, key=rate.get)
         charge = subset_charge([w[column == b].sum() for b in used], noise)
-        sides = [(set(order[: k + 1]), charge) for k in range(n_bins)]
-        sides += [({b}, 0.0) for b in order]
+        sides = [(set(order[: k + 1]), charge, True) for k in range(n_bins)]
+        sides += [({b}, 0.0, False) for b in order]
     else:
         last = n_bins - 1
-        sides = [(set(range(b + 1)), 0.0) for b in range(last)]
-        sides += [(set(range(b + 1)) | {last}, 0.0) for b in range(last - 1)]
-    for bins, penalty in sides:
+        sides = [(set(range(b + 1)), 0.0, False) for b in range(last)]
+        sides += [(set(range(b + 1)) | {last}, 0.0, False) for b in range(last - 1)]
+    for bins, penalty, subset in sides:
         left = np.isin(column, list(bins))
         if left.all() or not left.any():
             continue
@@ -88,7 +89,7 @@ def naive_candidates(column, n_bins, category, w, y, noise, l2, category_l2, sig
             removed.append(2 * edge * values[-1] - weight * values[-1] ** 2)
         if n_bins - 2 in bins or sign * (values[1] - values[0]) >= 0:
             gain = removed[0] + removed[1] - removed[2] - penalty
-            yield left, gain, min(w[left].sum(), w[~left].sum()), n_bins - 2 in bins
+            yield left, gain, min(w[left].sum(), w[~left].sum()), n_bins - 2 in bins, subset
 
 
 def naive_value(sample, params, rows):
@@ -115,8 +116,12 @@ def naive_sides(bounds, sign, own, left, right):
     return (bounds[0], middle), (middle, bounds[1])
 
 
-def naive_tree(sample, n_bins, category, params, signs=(0, 0, 0, 0)):
-    """Best-first growth by trying everything; (leaf of each row, leaf values, gains)."""
+def naive_tree(sample, n_bins, category, params, signs, fitted):
+    """Best-first growth by trying everything; (leaf of each row, leaf values, gains).
+
+    What the tree fits of the noise of categories is added to `fitted`, by feature.
+    """
+    fits = np.zeros_like(fitted)
     bins, w = sample.bins, sample.w.astype(float)
     y = np.where(sample.label, 1.0, -1.0)
     leaf_of, gains, n_leaves = np.zeros(sample.n, int), [], 1
@@ -127,9 +132,10 @@ def naive_tree(sample, n_bins, category, params, signs=(0, 0, 0, 0)):
         best = 0.0, None
         for leaf in range(n_leaves):
             rows = np.flatnonzero(leaf_of == leaf)
-            noise = (w[rows] ** 2).sum() / w[rows].sum()
+            share = (w[rows] ** 2).sum() / (w**2).sum()
             for j, n in enumerate(n_bins):
-                for left, gain, least, no_cut in naive_candidates(
+                noise = (w[rows] ** 2).sum() / w[rows].sum() * np.exp(-fitted[j] * share)
+                for left, gain, least, no_cut, subset in naive_candidates(
                     bins[rows, j],
                     n,
                     j in category,
@@ -142,11 +148,13 @@ def naive_tree(sample, n_bins, category, params, signs=(0, 0, 0, 0)):
                 ):
                     if gain > best[0] and least >= params.min_child_weight * sample.unit:
                         sides = rows, rows[left], rows[~left]
-                        best = gain, (leaf, 0 if no_cut else signs[j], sides)
+                        fit = j, subset * share
+                        best = gain, (leaf, 0 if no_cut else signs[j], sides, fit)
         gain, chosen = best
         if chosen is None:
             break
-        leaf, sign, sides = chosen
+        leaf, sign, sides, (j, share) = chosen
+        fits[j] += params.learning_rate * 2 / np.pi * share
         values = [(w * y)[rows].sum() / (w[rows].sum() + l2[0]) for rows in sides]
         bounds[leaf], other = naive_sides(bounds[leaf], sign, *values)
         bounds.append(other)
@@ -160,6 +168,7 @@ def naive_tree(sample, n_bins, category, params, signs=(0, 0, 0, 0)):
         params.learning_rate * np.clip(naive_value(sample, params, leaf_of == leaf), *final[leaf])
         for leaf in range(n_leaves)
     ]
+    fitted += fits
     return leaf_of, value, gains
 
 
@@ -172,22 +181,31 @@ def test_exact_growth_is_best_first_growth_by_trying_everything(scan, loss, seed
     n, n_bins, category = 400, [9, 6, 12, 5], {2}
     bins = np.column_stack([rng.integers(0, b, n) for b in n_bins])
     effect = 0.3 * (bins[:, 0] < 3) + 0.3 * (bins[:, 1] == 5) - 0.4 * np.isin(bins[:, 2], [2, 7, 9])
-    label = rng.random(n) < 0.4 + effect * (bins[:, 3] % 2)
+    several = np.isin(bins[:, 2], [0, 1, 4, 7, 9])
+    label = rng.random(n) < 0.3 + effect * (bins[:, 3] % 2) + 0.35 * several
     sample = make_sample(
         bins, label, u=rng.lognormal(0, 0.5, n), score=rng.normal(0, 0.3), loss=loss, whole=True
     )
     params = Params(loss=loss, max_leaves=10, min_child_weight=8.0, learning_rate=0.3)
-    leaf_of, value, gains = naive_tree(sample, n_bins, category, params, signs)
-    score = sample.score.copy()
     scanner = scan(sample, n_bins, params.max_leaves, category)
     monotone = Monotone(np.array(signs, np.int8), np.array(n_bins)) if any(signs) else None
-    tree = adaptive(scanner, params, monotone=monotone).grow(Grown()).tree
-    assert len(gains) >= 5
-    np.testing.assert_array_equal(leaves_of(tree, bins), leaf_of)
-    np.testing.assert_allclose(tree.gain, gains, rtol=1e-9)
-    np.testing.assert_allclose(tree.value, value, rtol=1e-5)
-    # ... and the sample's own scores have the tree in them.
-    np.testing.assert_array_equal(sample.score, score + tree.value[leaf_of])
+    grower = adaptive(scanner, params, monotone=monotone)
+    fitted, trees = np.zeros(4), []
+    for _ in range(4):
+        model = Grown(trees)
+        sample.refresh(0, model.forest, model.n_trees)
+        leaf_of, value, gains = naive_tree(sample, n_bins, category, params, signs, fitted)
+        score = sample.score.copy()
+        tree = grower.grow(model).tree
+        assert len(gains) >= (1 if trees else 5)
+        np.testing.assert_array_equal(leaves_of(tree, bins), leaf_of)
+        np.testing.assert_allclose(tree.gain, gains, rtol=1e-6)
+        np.testing.assert_allclose(tree.value, value, rtol=1e-5)
+        # ... and the sample's own scores have the tree in them.
+        np.testing.assert_array_equal(sample.score, score + tree.value[leaf_of])
+        trees.append(tree)
+    assert fitted[2] > 0
+    np.testing.assert_allclose(grower.memory[1:], fitted, rtol=1e-6)
 
 
 # -- the adaptive grower --------------------------------------------------------------------------

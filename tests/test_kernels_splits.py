@@ -82,8 +82,8 @@ def split(
     work, found = np.full((2, 256), np.nan), np.full(5, np.nan)
     mask = np.full(4, 0x1234567812345678, np.uint64)
     run(
-        case.hist, case.offset, case.n_bins, case.category, l2, category_l2, min_weight, noise,
-        sign, *bounds, work, found, mask,
+        case.hist, case.offset, case.n_bins, case.category, l2, category_l2, min_weight,
+        np.full(len(case.n_bins), noise), sign, *bounds, work, found, mask,
     )  # fmt: skip
     return found, mask
 
@@ -321,6 +321,33 @@ def test_a_subset_of_noise_gains_its_charge_and_about_what_a_cut_of_noise_gains(
     beyond = np.mean(gains) - subset_charge(rows, 1.0)
     tolerance = 5 * np.sqrt(k / runs)
     assert -tolerance < beyond < 5 + tolerance
+
+
+@pytest.mark.parametrize("signal", [0.0, 1.0, 3.0])
+@pytest.mark.parametrize("k", [30, 200])
+def test_noise_that_was_fitted_is_not_charged_again(k, signal):
+    # Categories of effects and noise, fitted subset by subset at a learning rate. What a subset
+    # gains beyond what it would on fresh rows of the same effects is the charge for what is left.
+    rng, rate, weight = np.random.default_rng(k), 0.3, 10_000.0
+    steps, runs = 10, 100
+    beyond = np.zeros(steps)
+    effects = rng.normal(0, signal, (runs // 2, k)) * weight**0.5
+    noises = rng.normal(0, 1, (runs // 2, k)) * weight**0.5  # V / W = 1
+    # Each noise is taken with either sign: so the mean is known better.
+    for effect, noise in zip([*effects, *effects], [*noises, *-noises], strict=True):
+        fit = np.zeros(k)
+        for t in range(steps):
+            edge = effect + noise - fit
+            case = by_hand([*(weight - edge) / 2, 0], [*(weight + edge) / 2, 0], 1)
+            found, mask = split(best_split, case, category_l2=0.0, noise=0.0)
+            left = np.array([in_mask(mask, b) for b in range(k)])
+            value = np.where(left, edge[left].mean(), edge[~left].mean())
+            beyond[t] += found[0] - (value - edge.mean()) @ (effect - fit) / weight
+            fit += rate * value
+    left = np.exp(-rate * 2 / np.pi * np.arange(steps))
+    charge = subset_charge(np.full(k, weight), 1.0) * left
+    np.testing.assert_allclose(beyond / runs, charge, rtol=0.35)
+    assert charge[-1] < 0.2 * charge[0]
 
 
 def by_hand(negative, positive, category=0):

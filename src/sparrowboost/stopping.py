@@ -19,7 +19,7 @@ import numpy.typing as npt
 from sparrowboost.bundles import Bundles
 from sparrowboost.evidence import Evidence, Slots
 from sparrowboost.kernels.splits import best_edge, best_split
-from sparrowboost.monotone import FREE, Bounds, Monotone
+from sparrowboost.monotone import FREE, Bounds, Floats, Monotone
 from sparrowboost.tree import MASK_WORDS, Mask
 
 SIGMA = 1e-3  # chance that any false rule ever fires (paper, appendix B)
@@ -50,6 +50,7 @@ class Split(NamedTuple):
     mask: Mask
     left: tuple[float, float]  # W-, W+ that go left
     total: tuple[float, float]  # W-, W+ of the leaf
+    subset_of: int  # categories among which the left ones were chosen; 0 for any other split
     v: float
     z: float  # gain in standard deviations of what noise would give
     boundary: float  # of z, below which a split may be noise
@@ -114,11 +115,13 @@ class SplitFinder:
         heaviest: float = 0.0,
         bundles: Bundles | None = None,
         bounds: Bounds = FREE,
+        fitted: Floats | None = None,
     ) -> Split | None:
         """The best split, or None where there is none that leaves weight on both sides.
 
         An ordinary row weighs `unit`, the heaviest in the sample `heaviest`. The evidence may be of
-        bundles. The values that sides may have are within `bounds`.
+        bundles. The values that sides may have are within `bounds`. How far earlier
+        trees fitted the noise of a feature's categories is in `fitted` (d,), for each unit of V.
         """
         w0, w1 = evidence.weights.tolist()
         v, weight = sum(evidence.v.tolist()), w0 + w1
@@ -126,6 +129,7 @@ class SplitFinder:
             return None
         mask = np.empty(MASK_WORDS, np.uint64)
         found = self._found
+        noise = np.full(self._slots.n_features, self._charge * v / weight)
         best_split(
             evidence.hist if bundles is None else bundles.unpack(evidence.hist),
             self._slots.offset,
@@ -134,7 +138,7 @@ class SplitFinder:
             self._l2 * unit,
             (self._l2 + CATEGORY_L2) * unit,
             max(min_weight * unit, MIN_SHARE * weight),
-            self._charge * v / weight,
+            noise if fitted is None else noise * np.exp(-fitted * v),
             self._sign,
             *bounds,
             self._work,
@@ -151,6 +155,7 @@ class SplitFinder:
             mask=mask,
             left=(l0, l1),
             total=(w0, w1),
+            subset_of=int(subset_of),
             v=v,
             z=math.sqrt(gain * weight / v),
             solid=min(l0 + l1, weight - l0 - l1) >= SOLID_ROWS * heaviest,

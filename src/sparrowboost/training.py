@@ -372,7 +372,7 @@ class Saver:
         sizes = self._sizes
         state = {
             "sizes": np.array([sizes.first, sizes.most, sizes.whole]),
-            "grower": np.array(self._grower.memory),
+            "grower": self._grower.memory,
             "scanner": np.array([self._scanner.rows_scanned, self._scanner.cursor]),
             "watch": np.array(best),
             "seconds": np.array(self._teller.seconds),
@@ -391,7 +391,7 @@ class Saver:
         state = kept.state
         self._scanner.load(self._supply.restore(state))
         self._scanner.rows_scanned, self._scanner.cursor = state["scanner"].tolist()
-        self._grower.memory = float(state["grower"])
+        self._grower.memory = state["grower"]
         self._teller.seconds = float(state["seconds"])
         if self._watch is not None:
             score, trees = state["watch"].tolist()
@@ -477,7 +477,7 @@ def warm_up() -> None:
     evidence.add_leaf_sums(label, w, u, *rows, 1, np.zeros((1, 3)))
     features, sign = (hist, offset, n_bins, category), np.zeros(1, np.int8)
     work, found = np.empty((2, 256)), np.empty(5)
-    splits.best_split(*features, 1.0, 1.0, 1e-9, 0.5, sign, -1.0, 1.0, work, found, mask)
+    splits.best_split(*features, 1.0, 1.0, 1e-9, v[:1], sign, -1.0, 1.0, work, found, mask)
     spare = np.empty(2, np.uint16)
     partition.split_rows(bins, order, begin, count, blocks, 2, 0, 1, np.int32(0), mask, spare)
     scores.add_values(w, order, begin, count, blocks, 2, 1, score)

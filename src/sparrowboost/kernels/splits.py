@@ -58,7 +58,8 @@ def best_split(
     l2          float               IN
     category_l2 float               IN   the same for categories
     min_weight  float               IN   least weight of a side, above 0
-    noise       float               IN   gain that one free number gives on noise, V / W
+    noise       (d,)       float64  IN   gain that one free number gives on noise, V / W, as far as
+                                         it was not fitted before
     monotone    (d,)       int8     IN   1: the right side has no lower value, -1: no higher; 0: any
     lower       float               IN   bounds of both sides' values, infinite where there are none
     upper       float               IN
@@ -109,7 +110,7 @@ def best_split(
             charged = max(roots * roots / weight - 2, 0.0)
             rank = np.argsort(work[0, :used])
             for single in range(2):
-                penalty = 0.0 if single else noise * SUBSET_NOISE * charged
+                penalty = 0.0 if single else noise[j] * SUBSET_NOISE * charged
                 w0 = 0.0
                 w1 = 0.0
                 for k in range(used - 1 + single):
