@@ -16,7 +16,7 @@ writes its model. Another process, without the cap, scores the test rows at stag
 
 Sparrow goes first. Without --memory everyone may use what the machine has (a group at 90 % of it
 protects the machine), and sparrow uses a quarter of that, its default. Results are written after
-each run; --add keeps those of contestants that are not run again.
+each run; --add keeps those of contestants and learning rates that are not run again.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def allowed(runs: Sequence[peers.Run], cap: float) -> float:
     return min(cap, max(LEAST_SECONDS, TIMES_SPARROW * max(ours))) if ours else cap
 
 
-def kept_runs(path: Path, about: dict[str, Any], names: set[str]) -> list[peers.Run]:
+def kept_runs(path: Path, about: dict[str, Any], jobs: Sequence[peers.Config]) -> list[peers.Run]:
     """Runs of a file that are not made again; it must be about the same."""
     if not path.exists():
         return []
@@ -214,7 +214,8 @@ def kept_runs(path: Path, about: dict[str, Any], names: set[str]) -> list[peers.
     for key, value in about.items():
         if old[key] != value:
             raise SystemExit(f"{path}: {key} was {old[key]}, and is {value}; leave out --add.")
-    return [run for run in old["runs"] if run["contestant"] not in names]
+    again = {(job["contestant"], job["rate"]) for job in jobs}
+    return [run for run in old["runs"] if (run["contestant"], run["rate"]) not in again]
 
 
 def bench(task: Task, args: argparse.Namespace) -> Path:
@@ -234,7 +235,7 @@ def bench(task: Task, args: argparse.Namespace) -> Path:
     }
     jobs = list(plan(task, args.only, args.rates))
     path = args.out / f"{task.name}-{args.memory_name}.json"
-    runs = kept_runs(path, about, {job["contestant"] for job in jobs}) if args.add else []
+    runs = kept_runs(path, about, jobs) if args.add else []
     payload = {
         **about,
         **peers.context(),
@@ -281,7 +282,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, help="fewer training rows")
     parser.add_argument("--test-rows", type=int, help="fewer test rows")
     parser.add_argument("--trees", type=int, help="at most, of everyone")
-    parser.add_argument("--add", action="store_true", help="keep runs of other contestants")
+    parser.add_argument(
+        "--add", action="store_true", help="keep runs of other contestants and rates"
+    )
     parser.add_argument("--shared", type=Path, default=SHARED, help="where real data are")
     parser.add_argument("--data", type=Path, default=Path(tempfile.gettempdir()) / "bench-data")
     parser.add_argument("--out", type=Path, default=RESULTS)

@@ -218,11 +218,12 @@ def test_the_runner_writes_what_the_report_reads(tmp_path):
     assert not list(tmp_path.glob("bench-*"))  # stores and models are gone
 
 
-def test_runs_of_other_contestants_are_kept_if_they_are_of_the_same(tmp_path):
+def test_other_runs_are_kept_if_they_are_of_the_same(tmp_path):
     path = tmp_path / "x.json"
-    assert bench.kept_runs(path, {"rows": 5}, {"sparrow"}) == []
-    runs = [{"contestant": "sparrow"}, {"contestant": "lightgbm"}]
+    again = [{"contestant": "sparrow", "rate": 0.3}]
+    assert bench.kept_runs(path, {"rows": 5}, again) == []
+    runs = [*again, {"contestant": "sparrow", "rate": 0.1}, {"contestant": "lightgbm", "rate": 0.3}]
     path.write_text(json.dumps({"rows": 5, "runs": runs}))
-    assert bench.kept_runs(path, {"rows": 5}, {"sparrow"}) == runs[1:]
+    assert bench.kept_runs(path, {"rows": 5}, again) == runs[1:]
     with pytest.raises(SystemExit, match="rows was 5, and is 6"):
-        bench.kept_runs(path, {"rows": 6}, {"sparrow"})
+        bench.kept_runs(path, {"rows": 6}, again)
