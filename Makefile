@@ -54,6 +54,7 @@ bench-full: .venv/installed-bench
 
 # Needs ../shared/data, an hour, and a quiet machine.
 bench-learner: .venv/installed-bench
+	$(BIN)/python benchmarks/bench_rooms.py --task table10m splice covertype flights-mixed
 	$(BIN)/python benchmarks/bench_scan.py
 	$(BIN)/python benchmarks/bench_predict.py --rounds 1 --rows 300000
 	$(BIN)/python benchmarks/bench_small.py --seeds 3

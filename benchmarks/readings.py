@@ -120,12 +120,23 @@ def long(results: dict[str, Any]) -> str:
     return markdown(header, rows)
 
 
+def rooms(results: dict[str, Any]) -> str:
+    tasks = results["tasks"]
+    names = list(next(iter(tasks.values()))["rooms"])
+    rows = [[name, *(f"{of['rooms'][name]:.2f}" for of in tasks.values())] for name in names]
+    rows.append(["all", *(f"{of['cpu_seconds']:.2f}" for of in tasks.values())])
+    rows.append(["on the clock", *(f"{of['seconds']:.2f}" for of in tasks.values())])
+    header = [f"{task}, {of['trees']:,} trees" for task, of in tasks.items()]
+    return markdown(["seconds of CPU", *header], rows)
+
+
 MAKERS = {
     "small": ("small", small),
     "ingest": ("ingest", ingest),
     "covertype-figure": ("covertype", covertype),
     "predict": ("predict", predict),
     "scan": ("scan", scan),
+    "rooms": ("rooms", rooms),
     "memory": ("memory", memory),
     "memory-50m": ("memory_50m", memory),
     "long": ("long", long),

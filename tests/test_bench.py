@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import operator
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bench
+import bench_rooms
 import peers
 import tables
 from cgroups import Finished, memory_group
@@ -227,3 +230,39 @@ def test_other_runs_are_kept_if_they_are_of_the_same(tmp_path):
     assert bench.kept_runs(path, {"rows": 5}, again) == runs[1:]
     with pytest.raises(SystemExit, match="rows was 5, and is 6"):
         bench.kept_runs(path, {"rows": 6}, again)
+
+
+# -- where time goes ------------------------------------------------------------------------------
+
+
+def test_time_spent_in_another_room_is_that_rooms(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(bench_rooms.time, "thread_time", lambda: now[0])
+
+    def spend(seconds):
+        now[0] += seconds
+
+    clocks = bench_rooms.Clocks()
+    inner = clocks.wrap(lambda: spend(2.0), "inner")
+
+    def outer():
+        spend(1.0)
+        inner()
+        inner()
+
+    clocks.wrap(outer, "outer")()
+    assert clocks.seconds == {"inner": 4.0, "outer": 1.0}
+
+
+def test_every_room_has_functions_of_the_library():
+    for names in bench_rooms.ROOMS.values():
+        for name in names:
+            module, _, path = name.partition(":")
+            owner = importlib.import_module(f"sparrowboost.{module}")
+            assert callable(operator.attrgetter(path)(owner))
+
+
+def test_a_target_that_was_not_reached_has_no_trees(monkeypatch):
+    monkeypatch.setattr(bench_rooms, "read_results", lambda: {"table10m": []})
+    with pytest.raises(SystemExit, match="table10m, 1GB"):
+        bench_rooms.trees_to_target("table10m", "1GB")

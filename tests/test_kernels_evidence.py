@@ -200,10 +200,10 @@ def test_curved_evidence_is_slope_and_curvature(case, counted):
                 hist[y, slot] += w / 2  # and the slope between the labels
                 hist[1 - y, slot] -= w / 2
         for run in (add_curved_rows, add_curved_rows.py_func):
-            evidence = Evidence(case.slots)
+            evidence = Evidence(case.slots, paired=True)
             run(
                 case.bins, case.label, case.w, case.u, counted, *case.layout, case.blocks,
-                case.block_rows, leaf, case.slots.offset, evidence.hist, evidence.v,
+                case.block_rows, leaf, case.slots.offset, evidence.pairs, evidence.v,
             )  # fmt: skip
             np.testing.assert_allclose(evidence.hist, hist, rtol=1e-6, atol=1e-6)
             np.testing.assert_allclose(evidence.v, v, rtol=1e-6)

@@ -48,9 +48,11 @@ class Case:
 
     def split(self, run, blocks, k):
         leaf, feature, mask = self.splits[k]
-        return run(
-            self.bins, *self.layout, blocks, self.block_rows, leaf, k + 1, feature, mask, self.spare
-        )
+        n, d = self.bins.shape
+        where = self.bins.reshape(-1), feature, d
+        if k % 2:
+            where = self.bins.T.reshape(-1), feature * n, 1  # columns in one piece
+        return run(*where, *self.layout, blocks, self.block_rows, leaf, k + 1, mask, self.spare)
 
     def grow(self, compiled, blocks):
         """Send all rows of some blocks through all splits."""

@@ -61,9 +61,10 @@ class Bundles:
         """(2, slots) sums of the columns from those (2, packed slots) of the packed rows."""
         first = int(self.slots.n_bins[0])
         whole = hist[:, :first].sum(1, keepdims=True)
-        padded = np.concatenate((hist, np.zeros((2, 1))), axis=1)  # what no row has
-        full = padded[:, self._source]
-        full[:, self._rest] = whole - full[:, self._set]
+        padded = np.zeros((2, hist.shape[1] + 1))  # the last one: what no row has
+        padded[:, :-1] = hist
+        full = padded.take(self._source, axis=1, mode="clip")  # a third of what brackets take
+        full[:, self._rest] = whole - full.take(self._set, axis=1, mode="clip")
         return full
 
 

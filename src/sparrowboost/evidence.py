@@ -41,10 +41,15 @@ class Slots:
 
 
 class Evidence:
-    """What was seen of one leaf."""
+    """What was seen of one leaf.
 
-    def __init__(self, slots: Slots) -> None:
-        self.hist = np.zeros((2, slots.n))
+    `paired` evidence has both labels' sums of a slot beside each other in memory: `pairs`.
+    """
+
+    def __init__(self, slots: Slots, *, paired: bool = False) -> None:
+        sums = np.zeros(2 * slots.n)
+        self.hist = sums.reshape(-1, 2).T if paired else sums.reshape(2, -1)
+        self.pairs = sums if paired else np.empty(0)
         self.v = np.zeros(2)
         self._first = int(slots.n_bins[0])
 

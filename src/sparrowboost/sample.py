@@ -124,7 +124,7 @@ class Sample:
         if self._version[block] < n_trees:
             rows = self.rows(block)
             apply_trees(
-                self.bins[rows],
+                np.ascontiguousarray(self.bins[rows]),  # a scanner may have turned them
                 *forest.arrays,
                 int(self._version[block]),
                 n_trees,

@@ -59,18 +59,26 @@ class Scanner:
     def _make_room(self, slots: Slots) -> None:
         """Evidence for rows of these slots."""
         self._scanned = slots
-        self.evidence = [Evidence(slots) for _ in range(self._max_leaves)]
+        make = partial(Evidence, slots, paired=self._curved)
+        self.evidence = [make() for _ in range(self._max_leaves)]
         room = PART_BYTES // self.evidence[0].n_bytes
-        self._parts = [Evidence(slots) for _ in range(max(1, min(MAX_PARTS, room)))]
+        self._parts = [make() for _ in range(max(1, min(MAX_PARTS, room)))]
         self._spare = np.empty((len(self._parts), BLOCK_ROWS), np.uint16)
 
     def load(self, sample: Sample) -> None:
         """Scan this sample from now on."""
-        self.sample, self._bins = sample, sample.bins
-        self.bundles = find_bundles(sample.bins, self.slots) if sample.whole else None
-        if self.bundles is not None:
-            self._bins = self.bundles.pack(sample.bins)
-            self._make_room(self.bundles.slots)
+        self.sample, self._bins, self.bundles = sample, sample.bins, None
+        self._split_by, self._strides = sample.bins.reshape(-1), sample.bins.strides
+        if sample.whole:
+            # For many trees: a split reads one column, which takes a third of the time where that
+            # lies in one piece. Evidence reads rows; where they are packed, the plain ones can go.
+            columns = np.ascontiguousarray(sample.bins.T)
+            self._split_by, self._strides = columns.reshape(-1), columns.T.strides
+            self.bundles = find_bundles(columns.T, self.slots)
+            if self.bundles is not None:
+                sample.bins = columns.T
+                self._bins = self.bundles.pack(sample.bins)
+                self._make_room(self.bundles.slots)
         self._order = np.empty(sample.n, np.uint16)
         shape = (sample.n_blocks, len(self.evidence))
         self._begin, self._count = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
@@ -140,8 +148,11 @@ class Scanner:
 
     def _split(self, blocks: Blocks, spare: int, leaf: int, right: int) -> None:
         node = right - 1
+        row, column = self._strides
         split_rows(
-            self.sample.bins,
+            self._split_by,
+            int(self.tree.feature[node]) * column,
+            row,
             self._order,
             self._begin,
             self._count,
@@ -149,7 +160,6 @@ class Scanner:
             BLOCK_ROWS,
             leaf,
             right,
-            self.tree.feature[node],
             self.tree.mask[node],
             self._spare[spare],
         )
@@ -194,13 +204,14 @@ class Scanner:
             evidence += own
 
     def _add_part(self, blocks: Blocks, leaf: int, evidence: Evidence) -> None:
-        sample, hist, v = self.sample, evidence.hist, evidence.v
+        sample = self.sample
         rows = self._order, self._begin, self._count, blocks, BLOCK_ROWS, leaf
         offset = self._scanned.offset
         if self._curved:
             of = sample.label, sample.w, sample.u, sample.counted
-            add_curved_rows(self._bins, *of, *rows, offset, hist, v)
+            add_curved_rows(self._bins, *of, *rows, offset, evidence.pairs, evidence.v)
         else:
+            hist, v = evidence.hist, evidence.v
             add_rows(self._bins, sample.label, sample.w, *rows, offset, hist, v)
 
     def _cut(self, blocks: Blocks, n_rows: int) -> list[Blocks]:

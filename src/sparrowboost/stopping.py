@@ -130,8 +130,9 @@ class SplitFinder:
         mask = np.empty(MASK_WORDS, np.uint64)
         found = self._found
         noise = np.full(self._slots.n_features, self._charge * v / weight)
+        hist = evidence.hist if bundles is None else bundles.unpack(evidence.hist)
         best_split(
-            evidence.hist if bundles is None else bundles.unpack(evidence.hist),
+            np.ascontiguousarray(hist),
             self._slots.offset,
             self._slots.n_bins,
             self._slots.category,

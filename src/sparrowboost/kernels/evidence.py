@@ -12,8 +12,45 @@ A histogram has no empty slots: bin b of feature j is slot offset[j] + b.
 from __future__ import annotations
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic, overload
 
 from sparrowboost.kernels._jit import kernel
+
+
+def add_pair(pairs, k, a, b):
+    """Add a and b to the k-th pair, by one load, addition and store.
+
+    pairs (2 m,) float64  IN/OUT
+    """
+    pairs[2 * k] += a
+    pairs[2 * k + 1] += b
+
+
+@intrinsic
+def _add_pair(context, pairs, k, a, b):
+    """The same as machine code: numba makes two additions of the above."""
+
+    def generate(context, builder, signature, values):
+        array, at, first, second = values
+        data = context.make_array(signature.args[0])(context, builder, array).data
+        two = ir.VectorType(ir.DoubleType(), 2)
+        place = builder.bitcast(builder.gep(data, [builder.add(at, at)]), two.as_pointer())
+        added = ir.Constant(two, ir.Undefined)
+        for lane, value in enumerate((first, second)):
+            added = builder.insert_element(added, value, ir.Constant(ir.IntType(32), lane))
+        before = builder.load(place)
+        after = builder.store(builder.fadd(before, added), place)
+        before.align = after.align = 8  # as numpy grants
+        return context.get_dummy_value()
+
+    return types.void(pairs, types.uint64, types.float64, types.float64), generate
+
+
+@overload(add_pair, inline="always")
+def _compiled_add_pair(pairs, k, a, b):
+    return lambda pairs, k, a, b: _add_pair(pairs, k, a, b)
 
 
 @kernel
@@ -60,7 +97,7 @@ def add_rows(bins, label, w, order, begin, count, blocks, block_rows, leaf, offs
 
 @kernel
 def add_curved_rows(
-    bins, label, w, u, counted, order, begin, count, blocks, block_rows, leaf, offset, hist, v
+    bins, label, w, u, counted, order, begin, count, blocks, block_rows, leaf, offset, pairs, v
 ):
     """Add the rows of one leaf so that W+ + W- is twice the curvature instead of the weight.
 
@@ -70,8 +107,9 @@ def add_curved_rows(
     same. As p has few bits, and p (1 - p) is rounded, a row of u = 3 adds what three rows add.
 
     The arguments are those of `add_rows`, but
-    u       (n,) float32  IN  importance of each row
-    counted bool          IN  whether u is a number of rows: their squares add up to u p**2
+    u       (n,) float32         IN   importance of each row
+    counted bool                 IN   whether u is a number of rows: their squares add up to u p**2
+    pairs   (2 slots,) float64   OUT  the histogram, both labels of a slot beside each other
     """
     n, d = bins.shape
     for k in range(blocks.shape[0]):
@@ -90,14 +128,9 @@ def add_curved_rows(
             p = wi / ui
             v[y] += ui * np.float64(np.float32(p * p)) if counted else wi * wi
             h = ui * np.float64(np.float32(p * (1.0 - p)))
-            own = h + 0.5 * wi
-            other = h - 0.5 * wi
-            h_own = hist[y]
-            h_other = hist[np.uint64(1) - y]
+            half = (np.float64(label[i]) - 0.5) * wi
             for j in range(d):
-                s = offset[j] + np.uint64(bins[i, j])
-                h_own[s] += own
-                h_other[s] += other
+                add_pair(pairs, offset[j] + np.uint64(bins[i, j]), h - half, h + half)
 
 
 @kernel

@@ -30,17 +30,18 @@ def start_rows(n, order, begin, count, blocks, block_rows):
 
 
 @kernel
-def split_rows(bins, order, begin, count, blocks, block_rows, leaf, right, feature, mask, spare):
+def split_rows(values, at, step, order, begin, count, blocks, block_rows, leaf, right, mask, spare):
     """Split a leaf: rows whose bin is in `mask` stay, the others go to leaf `right`.
 
-    bins    (n, d)           uint8   IN
+    values  (n d,)           uint8   IN   bins, row after row or column after column
+    at      int                      IN   where the first row's bin is, of the feature to split by
+    step    int                      IN   to the next row's
     order   (n,)             uint16  IN/OUT
     begin   (blocks, leaves) int32   IN/OUT
     count   (blocks, leaves) int32   IN/OUT
     blocks  (k,)             int64   IN
     leaf    int                      IN
     right   int                      IN   a new leaf
-    feature int                      IN
     mask    (4,)             uint64  IN   bit b: bin b stays
     spare   (block_rows,)    uint16  OUT  for work
 
@@ -50,13 +51,14 @@ def split_rows(bins, order, begin, count, blocks, block_rows, leaf, right, featu
     for k in range(blocks.shape[0]):
         block = blocks[k]
         first = block * block_rows
+        base = np.uint64(at + first * step)
         start = first + begin[block, leaf]
         m = count[block, leaf]
         left = 0
         gone = 0
         for place in range(start, start + m):
             i = order[place]
-            b = np.uint64(bins[np.uint64(first) + np.uint64(i), feature])
+            b = np.uint64(values[base + np.uint64(i) * np.uint64(step)])
             stays = np.int64((mask[b >> np.uint64(6)] >> (b & np.uint64(63))) & np.uint64(1))
             order[start + left] = i  # never past the place just read
             spare[gone] = i
