@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import tracemalloc
+import weakref
 
 import numpy as np
 import pytest
@@ -8,9 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sparrowboost.scanner
-from builders import make_slots
+from builders import make_sample, make_slots, make_stump
 from sparrowboost import ingest, train
 from sparrowboost.bundles import find_bundles
+from sparrowboost.forest import Forest
+from sparrowboost.scanner import Scanner
+from sparrowboost.threads import Crew
 
 
 def table(seed, n=200):
@@ -80,6 +84,22 @@ def test_bundles_do_not_change_the_model(loss, monkeypatch):
         np.testing.assert_array_equal(a.feature, b.feature)
         np.testing.assert_array_equal(a.mask, b.mask)
         np.testing.assert_allclose(a.value, b.value, rtol=1e-4, atol=1e-6)
+
+
+def test_rows_that_were_packed_are_kept_as_columns_only():
+    bins, slots = table(0)
+    sample = make_sample(bins.copy(), np.arange(len(bins)) % 2, whole=True)
+    rows = weakref.ref(sample.bins)
+    with Crew(1) as crew:
+        scanner = Scanner(slots, 4, crew, curved=True)
+        scanner.load(sample)
+    assert scanner.bundles is not None
+    assert rows() is None
+    np.testing.assert_array_equal(sample.bins, bins)
+    forest = Forest([make_stump(0, [0], -1.0, 1.0)])
+    before = sample.score.copy()
+    sample.refresh(0, forest, 1)
+    np.testing.assert_array_equal(sample.score - before, np.where(bins[:, 0] == 0, -1.0, 1.0))
 
 
 def test_looking_for_bundles_takes_no_memory_for_each_column():

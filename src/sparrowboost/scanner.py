@@ -67,7 +67,7 @@ class Scanner:
 
     def load(self, sample: Sample) -> None:
         """Scan this sample from now on."""
-        self.sample, self._bins, self.bundles = sample, sample.bins, None
+        self.sample, self.bundles = sample, None
         self._split_by, self._strides = sample.bins.reshape(-1), sample.bins.strides
         if sample.whole:
             # For many trees: a split reads one column, which takes a third of the time where that
@@ -75,10 +75,12 @@ class Scanner:
             columns = np.ascontiguousarray(sample.bins.T)
             self._split_by, self._strides = columns.reshape(-1), columns.T.strides
             self.bundles = find_bundles(columns.T, self.slots)
-            if self.bundles is not None:
-                sample.bins = columns.T
-                self._bins = self.bundles.pack(sample.bins)
-                self._make_room(self.bundles.slots)
+        if self.bundles is None:
+            self._bins = sample.bins
+        else:
+            sample.bins = columns.T
+            self._bins = self.bundles.pack(sample.bins)
+            self._make_room(self.bundles.slots)
         self._order = np.empty(sample.n, np.uint16)
         shape = (sample.n_blocks, len(self.evidence))
         self._begin, self._count = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
