@@ -27,6 +27,7 @@ STYLES: dict[str, tuple[str, str]] = {
 }
 SIZE_STYLES = ("-", "--", ":", "-.")  # of a first, second, ... size
 PANELS = {"auc": "test AUC", "log_loss": "test log loss"}
+BEFORE = 0.8  # of the seconds at which the first curve comes into view, where the axis begins
 TICKS = (1, 2, 5)  # of a decade of seconds
 
 
@@ -82,4 +83,8 @@ def draw_panel(panel: Any, payload: Payload, measured: str) -> None:
     panel.set_xlabel("seconds, loading included")
     panel.grid(alpha=0.3)
     if ended or stopped:  # where those end that were not stopped on their way
-        panel.set_ylim(*curves.interesting(ended or stopped))
+        low, high = curves.interesting(ended or stopped)
+        panel.set_ylim(low, high)
+        inside = [x for points in (*ended, *stopped) for x, y in points if low <= y <= high]
+        if inside:  # what is before is above or below
+            panel.set_xlim(left=BEFORE * min(inside))
