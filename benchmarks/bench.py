@@ -163,13 +163,12 @@ def run_one(
     who: peers.Config, task: Task, files: Files, args: argparse.Namespace, seconds: float
 ) -> peers.Run:
     limit = args.memory or round(MACHINE_SHARE * measure.memory_bytes())
-    columns = tables.feature_names(files.train)
     with tempfile.TemporaryDirectory(dir=args.data, prefix="bench-") as folder:
         place = Path(folder)
         (place / "scratch").mkdir()
         job = Job(
             table=files.train,
-            categorical=list(columns if task.categorical is None else task.categorical),
+            categorical=task.categories(tables.feature_names(files.train)),
             leaves=task.leaves,
             trees=args.trees or task.trees,
             rate=who["rate"],

@@ -110,8 +110,6 @@ def child(config: peers.Config) -> peers.Run:
     """Train once on a tiny table, then on the task with clocks."""
     common = {**config["common"], "memory_limit": config["memory"]}
     with tempfile.TemporaryDirectory(dir=config["data"], prefix="rooms-") as folder:
-        for name in ("tiny", "real"):
-            (Path(folder) / name).mkdir()
         where = Path(folder)
         tiny = {**common, "n_estimators": bench.WARM_UP_TREES}
         peers.train_sparrow(Path(config["tiny"]), where / "tiny", **tiny)
@@ -148,14 +146,13 @@ def main() -> None:
         task = TASKS[name]
         trees = args.trees or trees_to_target(name, args.memory)
         files = task.make(args.data, args.shared, args.rows, args.rows)
-        columns = tables.feature_names(files.train)
         config = {
             "table": str(files.train),
             "tiny": str(files.tiny),
             "data": str(args.data),
             "memory": None if args.memory == "none" else parse_size(args.memory),
             "common": {
-                "categorical": list(columns if task.categorical is None else task.categorical),
+                "categorical": task.categories(tables.feature_names(files.train)),
                 "n_estimators": trees,
                 "learning_rate": args.rate,
                 "max_leaves": task.leaves,

@@ -73,6 +73,10 @@ class Task:
     categorical: Sequence[str] | None = ()  # None: all columns
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
 
+    def categories(self, columns: Sequence[str]) -> list[str]:
+        """Those of a table's columns that are categories."""
+        return list(columns if self.categorical is None else self.categorical)
+
     def sizes(self, contestant: str) -> Sequence[int]:
         return {"lightgbm-sub": self.part, "lightgbm-rare": self.rare}[contestant]
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sparrowboost.modelfile
-from builders import assert_same_trees, make_stump, mask_of
+from builders import assert_same_trees, clean, make_stump
 from helpers import small_table
 from naive import random_tree
 from sparrowboost import (
@@ -29,18 +29,10 @@ from sparrowboost import (
 )
 from sparrowboost.binning import DTYPES, Binning, CategoryFeature, NumberFeature
 from sparrowboost.modelfile import shortest
-from sparrowboost.tree import Tree
 
 DATA = Path(__file__).parent / "data"
 V1 = DATA / "model-v1.json"
 DOCS = Path(__file__).parents[1] / "docs" / "model-files.md"
-
-
-def clean(tree, features):
-    """The tree without the bits of bins that its features do not have."""
-    masks = [mask_of(range(features[j].n_values + 1)) for j in tree.feature]
-    mask = tree.mask & np.array(masks, np.uint64).reshape(-1, 4)
-    return Tree(tree.feature, mask, tree.child, tree.value, tree.gain)
 
 
 def make_model(binning, trees=(), classes=(0, 1), loss="logistic", base_score=-0.25):
