@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import re
 import resource
@@ -31,6 +32,13 @@ CODE_BYTES = 20_000_000  # what is still to be loaded of libraries, and what all
 # mapping each would cost ingest half its time again.
 MAPPED_BYTES = 4 << 20
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+COMPILER = "libllvmlite"
+MAPPING = re.compile(
+    r"^(?P<start>[0-9a-f]+)-(?P<end>[0-9a-f]+) (?P<may>\S+) \S+ \S+ \S+ *(?P<file>.*)\n"
+    r"(?:\w+:.*\n)*?Anonymous: *(?P<written>\d+) kB\n"
+    r"(?:\w+:.*\n)*?Swap: *(?P<swapped>\d+) kB\n",
+    re.MULTILINE,
+)
 MARGIN = 1.05  # of a limit that a refusal names: what is measured differs a little from run to run
 
 
@@ -229,6 +237,26 @@ def release() -> None:
         trim(0)
 
 
+def give_back_code(library: str = COMPILER) -> None:
+    """Give back the pages of a library's code: they are read again from its file where needed.
+
+    Of memory that is counted the compiler's code is the largest part, and once the kernels are
+    there it is not run. Only what is as in the file is given back: pages that were written to would
+    be lost.
+    """
+    try:
+        text = Path("/proc/self/smaps").read_text()
+    except OSError:  # not Linux
+        return
+    madvise = ctypes.CDLL(None).madvise
+    madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    for area in MAPPING.finditer(text):
+        as_in_file = area["written"] == "0" and area["swapped"] == "0" and "w" not in area["may"]
+        if as_in_file and library in area["file"]:
+            start, end = int(area["start"], 16), int(area["end"], 16)
+            madvise(start, end - start, mmap.MADV_DONTNEED)
+
+
 def rss() -> int:
     """Bytes of memory that this process holds now."""
     try:
@@ -241,6 +269,7 @@ def rss() -> int:
 def held() -> int:
     """Bytes that the process holds whatever it does next, to plan a job beside."""
     release()
+    give_back_code()
     return rss() + CODE_BYTES
 
 

@@ -13,7 +13,7 @@ from sparrowboost.strata import CHUNK_BYTES
 STRATA_BYTES = 48 * CHUNK_BYTES  # buffers of the strata in use, and chunks on the way
 MIN_ROWS = 10_000  # of a sample, below which training makes no sense
 BLOCK_STATE = 32  # bytes of a row on the way from a block: order, label, score, weights, places
-TRAINING_BYTES = 30_000_000  # of training's kernels and modules, and what reading leaves behind
+TRAINING_BYTES = 40_000_000  # of training's kernels and modules, and what reading leaves behind
 FULL_BINS = 256  # of a feature
 
 

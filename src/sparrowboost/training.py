@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +211,10 @@ def plan_while_reading(
         plan = plan_training(dataset, params, limit, n_jobs, valid, dataset.reading_bytes)
     except MemoryLimitError:
         return None
-    return plan if plan.sizes.most >= LARGE_SAMPLE and not plan.sizes.whole else None
+    if plan.sizes.most < LARGE_SAMPLE or plan.sizes.whole:
+        return None
+    later = plan_training(dataset, params, limit, n_jobs, valid)
+    return replace(plan, sizes=replace(plan.sizes, most_later=later.sizes.most))
 
 
 def plan(
