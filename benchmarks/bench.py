@@ -10,7 +10,7 @@ up on a tiny table, then the clock starts; it loads, grows trees, notes when eac
 writes its model. Another process, without the cap, scores the test rows at stages of that model.
 
     status   ok        all trees are there, or no further one can be
-             stopped   its time was over: after --cap seconds, or 20 times those of sparrow
+             stopped   its time was over: after --cap seconds, or --times those of sparrow
              oom       killed, for it went over the cap
              error     what the library said
 
@@ -50,7 +50,7 @@ from tasks import TASKS, Files, Task
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 RATES = (0.1, 0.3)
 CAP = 600.0  # seconds
-TIMES_SPARROW = 20  # a peer that has used so many times sparrow's seconds is stopped
+TIMES_SPARROW = 20.0  # a peer that has used so many times sparrow's seconds is stopped
 LEAST_SECONDS = 10.0  # before that nobody is stopped: on a tiny table sparrow's seconds are noise
 WARM_UP_TREES = 3
 SLACK = 0.25  # of its seconds, in which a tree that was begun in time may be ended
@@ -202,10 +202,10 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def allowed(runs: Sequence[peers.Run], cap: float) -> float:
-    """Seconds of a peer: the cap, or twenty times those of sparrow's slowest rate."""
+def allowed(runs: Sequence[peers.Run], cap: float, times: float = TIMES_SPARROW) -> float:
+    """Seconds of a peer: the cap, or so many times those of sparrow's slowest rate."""
     ours = [run["seconds"] for run in runs if run["contestant"] == "sparrow" and "curve" in run]
-    return min(cap, max(LEAST_SECONDS, TIMES_SPARROW * max(ours))) if ours else cap
+    return min(cap, max(LEAST_SECONDS, times * max(ours))) if ours else cap
 
 
 def kept_runs(path: Path, about: dict[str, Any], jobs: Sequence[peers.Config]) -> list[peers.Run]:
@@ -261,7 +261,7 @@ def bench(task: Task, args: argparse.Namespace) -> Path:
             os.sync()  # what the one before left to be written is not this one's to wait for
             run = {"status": "error", "error": "not installed"}
             if installed(who["kind"]):
-                run = run_one(who, task, files, args, allowed(runs, args.cap))
+                run = run_one(who, task, files, args, allowed(runs, args.cap, args.times))
             runs.append({**of, **run})
             write_payload(path, payload)
             told = {name: value for name, value in run.items() if name not in ("curve", "work")}
@@ -279,6 +279,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--task", choices=TASKS, nargs="+", default=[])
     parser.add_argument("--memory", default="none", help="the cap, such as 1GB (default: none)")
     parser.add_argument("--cap", type=float, default=CAP, help="seconds, of everyone")
+    parser.add_argument(
+        "--times", type=float, default=TIMES_SPARROW, help="sparrow's seconds, of a peer"
+    )
     parser.add_argument("--only", nargs="+", choices=CONTESTANTS, default=[])
     parser.add_argument("--rates", type=float, nargs="+", default=RATES, help="learning rates")
     parser.add_argument("--rows", type=int, help="fewer training rows")

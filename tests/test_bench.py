@@ -173,6 +173,7 @@ def test_a_peer_has_twenty_times_the_seconds_of_sparrow():
     runs = [{"contestant": "sparrow", "seconds": s, "curve": []} for s in (3.0, 5.0)]
     assert bench.allowed(runs, 600.0) == 100.0
     assert bench.allowed(runs, 60.0) == 60.0
+    assert bench.allowed(runs, 600.0, times=30.0) == 150.0
     assert bench.allowed([], 60.0) == 60.0
     assert bench.allowed([{"contestant": "sparrow", "status": "oom"}], 60.0) == 60.0
 
