@@ -99,8 +99,8 @@ def test_a_group_kills_what_exceeds_its_limit(data):
 
 
 @pytest.mark.parametrize(
-    ("limit", "job"), [("270MB", JOB), ("512MB", JOB), ("1GB", JOB), ("350MB", EARLY)],
-    ids=["270MB", "512MB", "1GB", "350MB, rows still being read"],
+    ("limit", "job"), [("270MB", JOB), ("512MB", JOB), ("1GB", JOB), ("512MB", EARLY)],
+    ids=["270MB", "512MB", "1GB", "512MB, rows still being read"],
 )  # fmt: skip
 def test_ingest_training_and_prediction_live_within_the_limit(data, tmp_path, limit, job):
     done = run_job(limit, data, tmp_path, job)

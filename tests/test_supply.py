@@ -87,24 +87,6 @@ def test_where_all_rows_are_the_sample_there_is_never_another(sampler):
     assert sampler.asked == [("all", None)]
 
 
-def test_samples_may_have_more_rows_when_all_of_the_data_have_been_read(sampler):
-    sampler.complete = False
-    supply = Supply(sampler, Sizes(100, 150, most_later=350), 0.5)
-    supply.first()
-    for _ in range(2):
-        supply.after_failure(None)
-
-    def again(*args, **kwargs):
-        sampler.complete = True  # a draw takes in what came last
-        return FakeSampler.again(sampler, *args, **kwargs)
-
-    sampler.again = again
-    for _ in range(3):
-        supply.after_failure(None)
-    assert [rows for _, rows in sampler.asked] == [100, 150, 150, 150, 300, 350]
-    assert supply.after_failure(None) is None
-
-
 def test_a_fresh_sample_stays_in_use(sampler):
     supply, _ = make_supply(sampler)
     for _ in range(5):

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from sparrowboost.binning import Binning
 from sparrowboost.errors import DataError
-from sparrowboost.memory import release
 from sparrowboost.progress import Progress, make_progress
 from sparrowboost.store import Dataset
 
@@ -134,7 +133,6 @@ class Arriving(Dataset):
                         self._stages.append(dataset)
                         self._changed.notify_all()
                         self._changed.wait_for(self._asked_for_more)
-            release()  # what reading took is for samples now
         except BaseException as error:  # told to whoever waits
             with self._changed:
                 self._error = error

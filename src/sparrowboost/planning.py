@@ -42,8 +42,7 @@ class TrainPlan:
     valid_bytes: int  # that validation rows may take
 
     def __str__(self) -> str:
-        first, whole = self.sizes.first, self.sizes.whole
-        most = max(self.sizes.most, self.sizes.most_later)
+        first, most, whole = self.sizes.first, self.sizes.most, self.sizes.whole
         rows = f"all {most:,} rows in memory" if whole else (
             f"samples of {first:,} rows at first, of up to {most:,} later"
         )  # fmt: skip

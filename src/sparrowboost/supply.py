@@ -32,7 +32,6 @@ class Sizes:
     first: int
     most: int
     whole: bool = False  # all rows of the data are taken, once
-    most_later: int = 0  # when all rows of the data have been read; else, and if less: most
 
 
 class Supply:
@@ -52,7 +51,7 @@ class Supply:
 
     def __init__(self, sampler: Sampler, sizes: Sizes, theta: float) -> None:
         self._sampler, self._sizes, self._theta = sampler, sizes, theta
-        self._rows, self._most = sizes.first, sizes.most
+        self._rows = sizes.first
         self._fresh = True
         self._all_scanned = 0
 
@@ -72,8 +71,6 @@ class Supply:
 
     def _use(self, sample: Sample) -> Sample:
         self._sample, self._fresh = sample, True
-        if self._sampler.complete:  # asked when no draw is under way: same seed, same answer
-            self._most = max(self._sizes.most, self._sizes.most_later)
         self._scanned = self._rules = self._trees = self._unproved = 0
         return sample
 
@@ -92,7 +89,7 @@ class Supply:
         sample = self._sample
         left = sample.n_eff / sample.n_eff_drawn
         diverged = (1 - left) / (1 - self._theta)
-        largest = self._rows >= self._most and self._filled
+        largest = self._rows >= self._sizes.most and self._filled
         per_rule = LARGEST_ROWS_PER_RULE if largest else ROWS_PER_RULE
         read = max(self._scanned / MAX_PASSES, self._rules * per_rule) / sample.n
         if max(diverged, read) >= EARLY and not self._sampler.requested:
@@ -107,7 +104,7 @@ class Supply:
         """A new sample when the one in use shows no split; None if that would change nothing."""
         if self._sizes.whole:
             return None
-        if self._fresh and self._rows >= self._most and self._sampler.complete:
+        if self._fresh and self._rows >= self._sizes.most and self._sampler.complete:
             return None
         if self._sampler.requested:
             sample = self._sampler.take()
@@ -135,4 +132,4 @@ class Supply:
         return self._sample.n >= FILLED * self._rows
 
     def _grow(self) -> None:
-        self._rows = min(GROWTH * self._rows, self._most)
+        self._rows = min(GROWTH * self._rows, self._sizes.most)

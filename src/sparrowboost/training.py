@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ from sparrowboost.watch import Watch
 NOISE = 1.0  # standard deviations that a split must show after a full pass over a drawn sample
 WHOLE_NOISE = 0.0  # the same where the sample is all there is: as other boosters do
 FIRST_OF_LABEL = 1_000  # rows that must have come of each label, before training begins
-LARGE_SAMPLE = 1 << 18  # rows that samples may have, or what reading takes is better used for them
+LARGE_SAMPLE = 1 << 20  # rows that samples may have, or what reading takes is better used for them
 SAVE_SECONDS = 30.0  # between two checkpoints where all rows are in memory
 
 
@@ -211,10 +210,8 @@ def plan_while_reading(
         plan = plan_training(dataset, params, limit, n_jobs, valid, dataset.reading_bytes)
     except MemoryLimitError:
         return None
-    if plan.sizes.most < LARGE_SAMPLE or plan.sizes.whole:
-        return None
-    later = plan_training(dataset, params, limit, n_jobs, valid)
-    return replace(plan, sizes=replace(plan.sizes, most_later=later.sizes.most))
+    large = plan.sizes.most >= min(LARGE_SAMPLE, dataset.n_rows)
+    return plan if large and not plan.sizes.whole else None
 
 
 def plan(

@@ -104,21 +104,25 @@ class CodedGroup:
     file : pyarrow.parquet.ParquetFile
         The same file: for what only Arrow can read.
     group : int
-    columns : mapping of name to number
-        Of flat columns.
+    columns : mapping of name to (number, bool)
+        Of flat columns, and whether values may be missing.
     """
 
     def __init__(
-        self, path: str, file: pq.ParquetFile, group: int, columns: Mapping[str, int]
+        self,
+        path: str,
+        file: pq.ParquetFile,
+        group: int,
+        columns: Mapping[str, tuple[int, bool]],
     ) -> None:
         self._file, self._group = file, group
         self._taken = 0
         self._desk = Desk(len(columns))
         self._raw = os.open(path, os.O_RDONLY)
         meta = file.metadata.row_group(group)
-        self._metas = {name: meta.column(i) for name, i in columns.items()}
-        for place, i in enumerate(columns.values()):
-            self._desk.optional[place] = file.schema.column(i).max_definition_level > 0
+        self._metas = {name: meta.column(i) for name, (i, _) in columns.items()}
+        for place, (_, optional) in enumerate(columns.values()):
+            self._desk.optional[place] = optional
         # How each is read: at the desk alone, by a reader of its own, or by Arrow, all at once.
         self._columns: dict[str, Plain | CodedChunk | pa.Array] = {}
         dictionaries = self._open(list(self._metas.values()))

@@ -85,6 +85,22 @@ class ParquetFile:
         return kind_of(column, self._schema.field(column).type)
 
     @cached_property
+    def _leaves(self) -> dict[str, tuple[int, bool]]:
+        """Columns without fields by name: their numbers, and whether values may be missing.
+
+        Asked once: a file's schema and its metadata hold each other, and so what is known of all
+        row groups (a kilobyte for each column of each) until Python looks for garbage.
+        """
+        with self._open() as file:
+            leaves = [file.schema.column(i) for i in range(len(file.schema))]
+        # The path of a column called "a.b" is that of a field b of a, too; their names differ.
+        return {
+            leaf.name: (i, leaf.max_definition_level > 0)
+            for i, leaf in enumerate(leaves)
+            if leaf.path == leaf.name
+        }
+
+    @cached_property
     def _first_chunks(self) -> list[tuple[str, int, int]]:
         """Of each column, its name, and the bytes and values of its chunk in the first group."""
         with self._open() as file:
@@ -112,12 +128,13 @@ class ParquetFile:
         """Columns of strings that some row group has in an encoding without a dictionary."""
         with self._open() as file:
             groups = [file.metadata.row_group(g) for g in range(len(self._group_rows))]
-            places = _flat(file)
         return {
             name
             for name in self.columns
             if _is_words(self._schema.field(name).type)
-            and not all(ENCODINGS.issuperset(g.column(places[name]).encodings) for g in groups)
+            and not all(
+                ENCODINGS.issuperset(g.column(self._leaves[name][0]).encodings) for g in groups
+            )
         }
 
     def reading_bytes(self, columns: Sequence[str]) -> int:
@@ -137,7 +154,7 @@ class ParquetFile:
         groups = dict(enumerate(self._group_rows)) if heads is None else heads
         with self._open(read_dictionary=coded) as file:
             try:
-                paged = self._paged(file, coded)
+                paged = self._paged(coded)
                 if heads is None and not paged:
                     for batch in file.iter_batches(rows, columns=names, use_threads=False):
                         yield _checked(batch.select(names))
@@ -147,19 +164,18 @@ class ParquetFile:
             except (pa.ArrowInvalid, OSError) as error:
                 raise DataError(_unreadable(self.name, error)) from None
 
-    def _paged(self, file: pq.ParquetFile, coded: Sequence[str]) -> dict[str, int]:
-        """Of these columns, those to decode page by page, with their numbers."""
+    def _paged(self, coded: Sequence[str]) -> dict[str, tuple[int, bool]]:
+        """Of these columns, those to decode page by page."""
         if self._filesystem is not None or self.n_rows < MIN_PAGED * len(self._group_rows):
             return {}
-        numbers = _flat(file) if coded else {}
-        return {name: numbers[name] for name in coded}
+        return {name: self._leaves[name] for name in coded}
 
     def _head(
         self,
         file: pq.ParquetFile,
         group: int,
         columns: Sequence[str],
-        paged: Mapping[str, int],
+        paged: Mapping[str, tuple[int, bool]],
         rows: int,
         left: int,
     ) -> Iterator[pa.RecordBatch]:
@@ -302,13 +318,6 @@ class _Test:
             if above.var() > WANDERING * above.mean() * (1 - above.mean()):
                 return True
         return False
-
-
-def _flat(file: pq.ParquetFile) -> dict[str, int]:
-    """The numbers of columns that have no fields, by name."""
-    leaves = [file.schema.column(i) for i in range(len(file.schema))]
-    # The path of a column called "a.b" is that of a field b of a, too; their names differ.
-    return {leaf.name: i for i, leaf in enumerate(leaves) if leaf.path == leaf.name}
 
 
 def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
