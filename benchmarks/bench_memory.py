@@ -32,7 +32,7 @@ from sparrowboost.memory import parse_size
 
 ROWS, FULL_ROWS = (1_000_000, 10_000_000), 50_000_000
 VALID_ROWS = 200_000
-LIMITS = ("300MB", "512MB", "1GB")
+LIMITS = ("250MB", "512MB", "1GB")
 TREES = 40
 SAMPLE_ROWS = 200_000  # at most; so that no data set is taken as a whole
 FLAT_RATIO = 1.10  # largest / smallest peak RSS under one limit

@@ -1,4 +1,4 @@
-"""Log every tree of a training with MLflow: scores, sample, rows read."""
+"""Log a training with MLflow: scores, sample, rows read."""
 
 from __future__ import annotations
 

@@ -104,8 +104,8 @@ def ingest(
         Any two values: 0/1, -1/+1, booleans, two strings. The greater is the positive one.
         libsvm files have theirs.
     path : str or path, optional
-        The store's folder, which must not exist yet. Without it, the store is temporary and is
-        removed with the Dataset.
+        The store's folder, new or empty unless there is `overwrite` or `resume`. Without it, the
+        store is temporary and is removed with the Dataset.
     weight : like label, optional
         Sample weights: not negative, at most 1e12. Where they are all whole numbers up to 256, and
         all rows are trained on at once, a row of weight 3 is three rows; others count by their
@@ -131,8 +131,8 @@ def ingest(
         Of files: go on with an ingest of the same that was interrupted or killed, and give the
         store that is there if it had ended. What is done is saved every ten seconds.
     wait : bool
-        False: come back when the bins are found, before the rows are read. `train` then reads them
-        while it trains; whatever else is done with the Dataset waits for them.
+        False: come back when the bins are found, before the rows are read. `train` then reads them,
+        while it trains if it can; whatever else is done with the Dataset waits for them.
     n_jobs : int, optional
         Threads; default (and -1): as many as this process may use.
     random_state : int, Generator, RandomState or None

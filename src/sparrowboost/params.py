@@ -54,7 +54,7 @@ class Params:
         target gamma, shrunk after each failed pass; with loss="exponential" only.
     sample_size : int or "auto"
         Rows in memory. "auto" takes all rows up to 80 million values, if they fit; else it starts
-        with 262,144 and doubles as proofs need more, within the memory limit. A number fixes it.
+        with 32,768 and doubles as proofs need more, within the memory limit. A number fixes it.
     theta : float
         A new sample is drawn when n_eff falls below this share of what the draw started with. 0.5:
         less works longer with rows that hardly count any more, more reads the disk more often.

@@ -86,7 +86,7 @@ def train(
         before, a training that had ended goes on, too. See docs/reliability.md.
     scratch : str or path, optional
         Folder for the strata's file, which has no name and is gone whatever ends the process.
-        Default: the store's folder.
+        Default: the store's folder. With a checkpoint the file is there, and stays.
     n_jobs : int, optional
         Threads; default (and -1): as many as this process may use. The model does not depend on it.
     random_state : int, Generator, RandomState or None
@@ -222,9 +222,10 @@ def plan(
     n_jobs: int | None = None,
     **params: Any,
 ) -> TrainPlan:
-    """How `train` would divide the memory limit, as a table; no row is read.
+    """How `train` would divide the memory limit, as a table; no row of a store is read.
 
-    Takes arguments of `train`. A limit that is too small is refused, as there.
+    Takes arguments of `train`. A limit that is too small is refused, as there. Class weights, 4
+    bytes for each row of a sample, are not counted.
 
     Examples
     --------

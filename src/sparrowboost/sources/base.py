@@ -1,7 +1,8 @@
 """What every source of rows can do, and what sources are put together from.
 
-A source is read once from front to back for its rows (`blocks`), and peeked at in many random
-places for its bins (`peek`). The head of a table is never taken for the whole of it.
+A source is peeked at in many random places for its bins (`peek`), and read once for its rows
+(`blocks`): from front to back, or by `stretches`, if it has any, in random order. The head of a
+table is never taken for the whole of it.
 """
 
 from __future__ import annotations
