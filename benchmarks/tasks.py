@@ -228,7 +228,7 @@ TASKS = {
             title="a made table, larger trees",
             make=made_table(10_000_000),
             leaves=31,
-            trees=400,
+            trees=800,
             part=(1_000_000, 3_000_000),
             rare=(2_000_000, 3_000_000),
         ),
