@@ -198,7 +198,7 @@ def give_back_early() -> None:
     For the whole process, so only for those who set a limit. Arrow then allocates as all others do:
     an ingest of 20 columns peaks 25 MB higher with Arrow's pool, and is no faster. And malloc maps
     large arrays one by one, such as those of samples. By itself it stops doing so once one was
-    freed: a training with 19 samples under 400 MB then took 450 MB, instead of 392.
+    freed: a training with 19 samples then took 55 MB more.
     """
     import pyarrow
 
