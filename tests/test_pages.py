@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import zlib
 
 import numpy as np
@@ -47,6 +48,24 @@ def some_table(seed, n=5_000):
             "y": rng.integers(0, 2, n).astype("i1"),
         }
     )
+
+
+def count_metadata():
+    return sum(isinstance(one, pq.FileMetaData) for one in gc.get_objects())
+
+
+def test_the_metadata_of_a_file_that_is_read_again_and_again_is_kept_once_at_most(tmp_path):
+    pq.write_table(some_table(0), tmp_path / "t.parquet", row_group_size=500)
+    gc.collect()
+    before = count_metadata()
+    gc.disable()  # a schema and its metadata hold each other until garbage is looked for
+    try:
+        source = ParquetFile(str(tmp_path / "t.parquet"))
+        for _ in range(3):
+            assert sum(batch.num_rows for batch in source.blocks(["four", "number"], 400)) == 5_000
+        assert count_metadata() - before <= 1
+    finally:
+        gc.enable()
 
 
 def as_words(table):
