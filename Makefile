@@ -33,11 +33,11 @@ BENCH := $(BIN)/python benchmarks/bench.py
 QUICK := --rates 0.3 --cap 60
 
 bench: .venv/installed-bench
-	$(BENCH) --task splice $(QUICK) --trees 1500 --only sparrow lightgbm lightgbm-rare
+	$(BENCH) --task splice $(QUICK) --trees 1000 --only sparrow lightgbm lightgbm-rare
 	$(BENCH) --task table10m --memory 1GB $(QUICK) --only sparrow xgboost xgboost-ext lightgbm lightgbm-sub
-	$(BENCH) --task table10m $(QUICK) --cap 120 --only sparrow xgboost lightgbm
-	$(BENCH) --task covertype $(QUICK) --only sparrow xgboost lightgbm histgb
-	$(BENCH) --task flights $(QUICK) --trees 300 --only sparrow xgboost lightgbm histgb
+	$(BENCH) --task table10m $(QUICK) --cap 90 --only sparrow xgboost lightgbm
+	$(BENCH) --task covertype $(QUICK) --only sparrow xgboost lightgbm
+	$(BENCH) --task flights $(QUICK) --trees 200 --only sparrow xgboost lightgbm histgb
 	$(BIN)/python benchmarks/bench_report.py
 
 # All tasks, memory caps and contestants: about a day, and 30 GB of disk.
