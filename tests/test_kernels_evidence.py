@@ -81,6 +81,18 @@ def test_the_evidence_of_a_leaf_is_the_sum_over_its_rows_in_the_blocks_asked_for
             assert_same(evidence, case.naive(case.blocks, leaf))
 
 
+def test_rows_that_lie_far_apart_are_added_like_others():
+    case = Case(0, n=900, block_rows=400, n_leaves=30, d=70)  # 13 rows of a leaf in a block
+    rng = np.random.default_rng(1)
+    case.leaf_of = rng.integers(0, case.n_leaves, len(case.w))
+    case.layout = lay_out(case.leaf_of, case.block_rows, case.n_leaves, rng)
+    for leaf in range(case.n_leaves):
+        for run in (add_rows, add_rows.py_func):
+            evidence = Evidence(case.slots)
+            case.add(run, case.all_blocks, leaf, evidence)
+            assert_same(evidence, case.naive(case.all_blocks, leaf))
+
+
 @given(cases, st.integers(1, 5))
 def test_parts_of_the_blocks_merged_are_the_whole(case, n_parts):
     whole, merged = Evidence(case.slots), Evidence(case.slots)

@@ -17,6 +17,10 @@ from numba import types
 from numba.extending import intrinsic, overload
 
 from sparrowboost.kernels._jit import kernel
+from sparrowboost.kernels.prefetch import LINE, prefetch
+
+SPARSE = 8  # rows of a block for each of a leaf: closer ones the processor asks for by itself
+AHEAD = 8  # rows from one to that which is asked for; 4 or 16 do as well
 
 
 def add_pair(pairs, k, a, b):
@@ -54,6 +58,16 @@ def _compiled_add_pair(pairs, k, a, b):
 
 
 @kernel
+def _ask_for_row(bins, label, w, u, i):
+    """Say that row i will be needed soon."""
+    prefetch(label, i)
+    prefetch(w, i)
+    prefetch(u, i)
+    for j in range(0, bins.shape[1], LINE):
+        prefetch(bins, (i, np.uint64(j)))
+
+
+@kernel
 def add_rows(bins, label, w, order, begin, count, blocks, block_rows, leaf, offset, hist, v):
     """Add the rows of one leaf to its evidence: one addition for each value.
 
@@ -85,8 +99,12 @@ def add_rows(bins, label, w, order, begin, count, blocks, block_rows, leaf, offs
                     h[offset[j] + np.uint64(bins[i, j])] += wi
             continue
         start = first + begin[block, leaf]
+        sparse = m * SPARSE < block_rows
         for place in range(start, start + m):
             i = np.uint64(first) + np.uint64(order[place])
+            if sparse:
+                soon = order[min(place + AHEAD, start + m - 1)]
+                _ask_for_row(bins, label, w, w, np.uint64(first) + np.uint64(soon))
             y = np.uint64(label[i])
             wi = np.float64(w[i])
             v[y] += wi * wi
@@ -118,8 +136,12 @@ def add_curved_rows(
         m = count[block, leaf]
         whole = m == min(block_rows, n - first)
         start = first + begin[block, leaf]
+        sparse = m * SPARSE < block_rows
         for place in range(start, start + m):
             i = np.uint64(place) if whole else np.uint64(first) + np.uint64(order[place])
+            if sparse:
+                soon = order[min(place + AHEAD, start + m - 1)]
+                _ask_for_row(bins, label, w, u, np.uint64(first) + np.uint64(soon))
             y = np.uint64(label[i])
             wi = np.float64(w[i])
             if wi <= 0:
