@@ -58,11 +58,10 @@ def _compiled_add_pair(pairs, k, a, b):
 
 
 @kernel
-def _ask_for_row(bins, label, w, u, i):
+def _ask_for_row(bins, label, w, i):
     """Say that row i will be needed soon."""
     prefetch(label, i)
     prefetch(w, i)
-    prefetch(u, i)
     for j in range(0, bins.shape[1], LINE):
         prefetch(bins, (i, np.uint64(j)))
 
@@ -103,8 +102,8 @@ def add_rows(bins, label, w, order, begin, count, blocks, block_rows, leaf, offs
         for place in range(start, start + m):
             i = np.uint64(first) + np.uint64(order[place])
             if sparse:
-                soon = order[min(place + AHEAD, start + m - 1)]
-                _ask_for_row(bins, label, w, w, np.uint64(first) + np.uint64(soon))
+                soon = np.uint64(first) + np.uint64(order[min(place + AHEAD, start + m - 1)])
+                _ask_for_row(bins, label, w, soon)
             y = np.uint64(label[i])
             wi = np.float64(w[i])
             v[y] += wi * wi
@@ -140,8 +139,9 @@ def add_curved_rows(
         for place in range(start, start + m):
             i = np.uint64(place) if whole else np.uint64(first) + np.uint64(order[place])
             if sparse:
-                soon = order[min(place + AHEAD, start + m - 1)]
-                _ask_for_row(bins, label, w, u, np.uint64(first) + np.uint64(soon))
+                soon = np.uint64(first) + np.uint64(order[min(place + AHEAD, start + m - 1)])
+                _ask_for_row(bins, label, w, soon)
+                prefetch(u, soon)
             y = np.uint64(label[i])
             wi = np.float64(w[i])
             if wi <= 0:
