@@ -56,6 +56,8 @@ WARM_UP_TREES = 3
 SLACK = 0.25  # of its seconds, in which a tree that was begun in time may be ended
 MACHINE_SHARE = 0.9  # of memory, that a process without a cap may use
 ERROR_CHARACTERS = 200
+HOW = ("kind", "size", "options")  # of who runs, what its name and the results say already
+LONG = ("curve", "work")  # of a run, what is not told in one line
 # Arrow gives back what was freed: its own allocators keep some 30 MB, for whoever reads with it.
 FRUGAL = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
 
@@ -176,7 +178,11 @@ def run_one(
             memory=args.memory,
             size=who["size"],
             scratch=place / "scratch",
-            options=task.options.get(CONTESTANTS[who["kind"]][0], {}),
+            options={
+                **task.options.get(CONTESTANTS[who["kind"]][0], {}),
+                **who.get("options", {}),
+            },
+            seed=who.get("seed", 0),
         )
         config = {
             "kind": who["kind"],
@@ -198,6 +204,26 @@ def run_one(
     return run
 
 
+def measured(
+    who: peers.Config, task: Task, files: Files, args: argparse.Namespace, seconds: float
+) -> peers.Run:
+    """A run, and what is told of it: who it was, the commit, the load of the machine."""
+    run = {
+        **{name: value for name, value in who.items() if name not in HOW},
+        "commit": measure.commit(),
+        "load_before": round(os.getloadavg()[0], 2),
+    }
+    os.sync()  # what the one before left to be written is not this one's to wait for
+    if not installed(who["kind"]):
+        return {**run, "status": "error", "error": "not installed"}
+    return {**run, **run_one(who, task, files, args, seconds)}
+
+
+def told_run(run: peers.Run) -> str:
+    """A run in one line."""
+    return str({name: value for name, value in run.items() if name not in LONG})
+
+
 def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
@@ -208,16 +234,24 @@ def allowed(runs: Sequence[peers.Run], cap: float, times: float = TIMES_SPARROW)
     return min(cap, max(LEAST_SECONDS, times * max(ours))) if ours else cap
 
 
-def kept_runs(path: Path, about: dict[str, Any], jobs: Sequence[peers.Config]) -> list[peers.Run]:
-    """Runs of a file that are not made again; it must be about the same."""
+def kept_runs(
+    path: Path,
+    about: dict[str, Any],
+    jobs: Sequence[peers.Config],
+    keys: Sequence[str] = ("contestant", "rate"),
+) -> list[peers.Run]:
+    """Runs of a file that are not made again; it must be about the same.
+
+    Two runs are of the same if all `keys` say so.
+    """
     if not path.exists():
         return []
     old = read_payload(path)
     for key, value in about.items():
         if old[key] != value:
             raise SystemExit(f"{path}: {key} was {old[key]}, and is {value}; leave out --add.")
-    again = {(job["contestant"], job["rate"]) for job in jobs}
-    return [run for run in old["runs"] if (run["contestant"], run["rate"]) not in again]
+    again = {tuple(job[key] for key in keys) for job in jobs}
+    return [run for run in old["runs"] if tuple(run[key] for key in keys) not in again]
 
 
 def bench(task: Task, args: argparse.Namespace) -> Path:
@@ -252,24 +286,19 @@ def bench(task: Task, args: argparse.Namespace) -> Path:
     with console.status("") as status:
         for who in jobs:
             status.update(f"{task.name}, {args.memory_name}: {who['contestant']}, {who['rate']}")
-            of = {
-                "contestant": who["contestant"],
-                "rate": who["rate"],
-                "commit": measure.commit(),
-                "load_before": round(os.getloadavg()[0], 2),
-            }
-            os.sync()  # what the one before left to be written is not this one's to wait for
-            run = {"status": "error", "error": "not installed"}
-            if installed(who["kind"]):
-                run = run_one(who, task, files, args, allowed(runs, args.cap, args.times))
-            runs.append({**of, **run})
+            seconds = allowed(runs, args.cap, args.times)
+            runs.append(measured(who, task, files, args, seconds))
             write_payload(path, payload)
-            told = {name: value for name, value in run.items() if name not in ("curve", "work")}
-            console.print(f"{who['contestant']}, {who['rate']}: {told}", markup=False)
+            console.print(told_run(runs[-1]), markup=False)
     console.print(f"{task.title}, {args.memory_name}")
     table = bench_report.details(payload, find_target([payload]))
     console.print(table, markup=False, soft_wrap=True)
     return path
+
+
+def parse_cap(name: str) -> int | None:
+    """Bytes of a memory cap; None for "none"."""
+    return None if name == "none" else parse_size(name)
 
 
 def arguments() -> argparse.Namespace:
@@ -297,7 +326,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--score", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.memory_name = args.memory
-    args.memory = None if args.memory == "none" else parse_size(args.memory)
+    args.memory = parse_cap(args.memory)
     return args
 
 

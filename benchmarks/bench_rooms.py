@@ -29,7 +29,6 @@ import curves
 import measure
 import peers
 import tables
-from sparrowboost.memory import parse_size
 from standings import find_target, read_results
 from tasks import TASKS
 
@@ -150,7 +149,7 @@ def main() -> None:
             "table": str(files.train),
             "tiny": str(files.tiny),
             "data": str(args.data),
-            "memory": None if args.memory == "none" else parse_size(args.memory),
+            "memory": bench.parse_cap(args.memory),
             "common": {
                 "categorical": task.categories(tables.feature_names(files.train)),
                 "n_estimators": trees,

@@ -40,8 +40,8 @@ def converged(curve: Sequence[Stage], measured: str = "log_loss") -> float:
     return seconds
 
 
-def nearly_best(curve: Sequence[Stage], measured: str) -> float:
-    """A thousandth short of the best value of a curve: the last bit may take as long as the rest.
+def nearly_best(curve: Sequence[Stage], measured: str, short: float = CONVERGED) -> float:
+    """A little short of the best value of a curve: the last bit may take as long as the rest.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def nearly_best(curve: Sequence[Stage], measured: str) -> float:
     0.74925
     """
     sign = 1 if measured in LOWER_IS_BETTER else -1
-    return best_stage(curve, measured)[measured] * (1 + sign * CONVERGED)
+    return best_stage(curve, measured)[measured] * (1 + sign * short)
 
 
 def best_stage(curve: Sequence[Stage], measured: str) -> Stage:

@@ -54,7 +54,7 @@ class Trained:
     Attributes
     ----------
     at : list of float
-        Seconds after which tree 1, 2, ... was there.
+        Seconds after which tree 1, 2, ... of the model was there.
     load_seconds : float
         Until the first tree could begin.
     """
@@ -136,7 +136,7 @@ def train_sparrow(
         raise RuntimeError(f"{table}: sparrow grew no tree.")
     return Trained(
         model=model,
-        at=at,
+        at=at[: model.n_trees],  # with early stopping, later ones were not kept
         load_seconds=drawn[0],
         seconds=took,
         peak_rss_mb=peak,
@@ -153,6 +153,7 @@ def sparrow_work(model: Any, last: Any) -> dict[str, float]:
     """What training read and scanned, from its last event."""
     rules = sum(tree.n_leaves - 1 for tree in model.trees)
     return {
+        "trees_grown": last.n_trees,
         "rules": rules,
         "rows_scanned": last.rows_scanned,
         "rows_scanned_per_rule": round(last.rows_scanned / max(rules, 1)),

@@ -23,6 +23,7 @@ BUFFER_BYTES = (
     1 << 18
 )  # of a Parquet reader that does not read ahead; faster here than one that does
 FEATURES = 20  # of the made table
+STREAMS = ("", "-test", "-valid")  # of the made table, as names of files have them
 MIN_SHARE = 1e-15  # a probability is at least so far from 0 and 1, as in scikit-learn's log loss
 
 Stage = dict[str, float]
@@ -41,13 +42,19 @@ def made(path: Path, make: Callable[[Path], object]) -> Path:
     return path
 
 
-def large(folder: Path, rows: int, stream: int = 0) -> Path:
-    """The made table of so many rows; stream 1 has the test rows."""
+def large(folder: Path, rows: int, stream: int = 0, **how: float) -> Path:
+    """The made table of so many rows; stream 1 has the test rows, 2 those to validate by.
+
+    `how` are shares that `make_large` takes, such as that of the positives.
+    """
     from sparrowboost.datasets import make_large
 
+    shares = "".join(f"-{name}-{share:g}" for name, share in how.items())
     return made(
-        folder / f"large-{rows}x{FEATURES}{'-test' if stream else ''}.parquet",
-        lambda path: make_large(path, rows, features=FEATURES, random_state=0, stream=stream),
+        folder / f"large-{rows}x{FEATURES}{shares}{STREAMS[stream]}.parquet",
+        lambda path: make_large(
+            path, rows, features=FEATURES, random_state=0, stream=stream, **how
+        ),
     )
 
 

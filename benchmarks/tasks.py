@@ -5,6 +5,9 @@
     table10m      made: 20 numbers, 10 % positive
     table10m-31   the same with larger trees
     table50m      the same with more rows
+    balanced      made: 20 numbers, 31 % positive; see bench_balanced.py
+    balanced-31   the same with larger trees
+    balanced-noisy  made: 20 numbers, 50 % positive, 15 % of these labelled wrong
     covertype     forest cover type, a random fifth to test on
     flights       late flights in date order, the last fifth to test on; two columns are categories
     flights-mixed the same with a random fifth to test on
@@ -114,12 +117,14 @@ def expand_splice(folder: Path, shared: Path, name: str, rows: int | None) -> Pa
     return tables.made(folder / f"splice-{name}-{rows}.parquet", write)
 
 
-def made_table(rows: int) -> Make:
+def made_table(rows: int, **how: float) -> Make:
+    """`how`: as for `tables.large`."""
+
     def make(folder: Path, shared: Path, fewer: int | None, test_rows: int | None) -> Files:
         return Files(
-            train=tables.large(folder, fewer or rows),
-            test=tables.large(folder, test_rows or 1_000_000, stream=1),
-            tiny=tables.large(folder, TINY_ROWS),
+            train=tables.large(folder, fewer or rows, **how),
+            test=tables.large(folder, test_rows or 1_000_000, stream=1, **how),
+            tiny=tables.large(folder, TINY_ROWS, **how),
         )
 
     return make
@@ -189,6 +194,9 @@ def flights(name: str, *, title: str, by_date: bool) -> Task:
     )
 
 
+BALANCED_ROWS, BALANCED = 8_000_000, {"positive_rate": 0.31}
+NOISY_ROWS, NOISY = 4_300_000, {"positive_rate": 0.5, "mislabeled": 0.15}
+
 TASKS = {
     task.name: task
     for task in (
@@ -240,6 +248,30 @@ TASKS = {
             trees=400,
             part=(1_000_000, 3_000_000, 10_000_000),
             rare=(10_000_000,),
+        ),
+        Task(
+            name="balanced",
+            title="a made table, 31 % positive",
+            make=made_table(BALANCED_ROWS, **BALANCED),
+            leaves=8,
+            trees=800,
+            part=(300_000, 1_000_000, 3_000_000),
+        ),
+        Task(
+            name="balanced-31",
+            title="a made table, 31 % positive, larger trees",
+            make=made_table(BALANCED_ROWS, **BALANCED),
+            leaves=31,
+            trees=400,
+            part=(300_000, 1_000_000, 3_000_000),
+        ),
+        Task(
+            name="balanced-noisy",
+            title="a made table, 50 % positive, with wrong labels",
+            make=made_table(NOISY_ROWS, **NOISY),
+            leaves=8,
+            trees=800,
+            part=(300_000, 1_000_000, 3_000_000),
         ),
         Task(
             name="covertype",

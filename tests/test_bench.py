@@ -77,6 +77,34 @@ def test_a_contestant_stops_when_its_time_is_over(files, tmp_path, name):
     ]
 
 
+@pytest.mark.parametrize("feed", ["uniform", "rare"])
+def test_each_seed_takes_another_part(files, tmp_path, feed):
+    lightgbm = pytest.importorskip("contestants.lightgbm", exc_type=ImportError)
+
+    def part(seed):
+        job = Job(
+            table=files[0], categorical=[], leaves=4, trees=TREES, rate=0.3, seconds=100.0,
+            memory=None, size=5_000, scratch=tmp_path, options={}, seed=seed,
+        )  # fmt: skip
+        return lightgbm.FEEDS[feed](job, {}).data
+
+    assert part(1).equals(part(1)) and not part(1).equals(part(2))
+
+
+def test_the_curve_of_a_training_that_ended_early_is_of_the_trees_that_it_kept(files, tmp_path):
+    train, test = files
+    job = Job(
+        table=train, categorical=[], leaves=31, trees=200, rate=1.0, seconds=100.0, memory=None,
+        size=None, scratch=tmp_path, options={"valid": str(test), "early_stopping_rounds": 3},
+    )  # fmt: skip
+    run = train_and_score("sparrow", job, tables.Test(test))
+    kept = run["curve"][-1]["trees"]
+    assert kept + 3 == run["work"]["trees_grown"] < 200
+    assert run["curve"][-1]["seconds"] < run["seconds"]
+    # the test rows are those that it was validated by
+    assert run["curve"][-1] == min(run["curve"], key=lambda stage: stage["log_loss"])
+
+
 def test_rare_rows_are_all_kept_and_the_others_weigh_more():
     y = (np.arange(10_000) % 50 == 0).astype(np.int8)
     keep, weight = tables.thin(y, 1_000, np.random.default_rng(0))
@@ -119,7 +147,7 @@ def test_scores_are_judged_as_scikit_learn_does():
 # -- tasks -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["bathymetry", "table10m"])
+@pytest.mark.parametrize("name", ["bathymetry", "table10m", "balanced", "balanced-noisy"])
 def test_tables_of_a_task_are_made_once(tmp_path, name):
     first = TASKS[name].make(tmp_path, tmp_path, 3_000, 2_000)
     before = first.train.stat().st_mtime_ns
@@ -127,6 +155,20 @@ def test_tables_of_a_task_are_made_once(tmp_path, name):
     assert first == again and again.train.stat().st_mtime_ns == before
     assert pq.read_metadata(first.train).num_rows == 3_000
     assert pq.read_metadata(first.test).num_rows == 2_000
+
+
+def test_made_tables_have_the_shares_and_the_names_of_their_tasks(tmp_path):
+    usual, balanced, noisy = (
+        TASKS[name].make(tmp_path, tmp_path, 4_000, 4_000)
+        for name in ("table10m", "balanced", "balanced-noisy")
+    )
+    assert usual.train.name == "large-4000x20.parquet"
+    # four standard deviations of a share of 4,000 rows are less than 0.035
+    assert tables.read_labels(balanced.train).mean() == pytest.approx(0.31, abs=0.035)
+    assert tables.read_labels(noisy.test).mean() == pytest.approx(0.5, abs=0.035)
+    assert TASKS["balanced-31"].make(tmp_path, tmp_path, 4_000, 4_000) == balanced
+    valid = tables.large(tmp_path, 4_000, stream=2)
+    assert not pq.read_table(valid).equals(pq.read_table(usual.test))
 
 
 @pytest.mark.parametrize("name", ["flights", "flights-mixed"])
@@ -229,6 +271,10 @@ def test_other_runs_are_kept_if_they_are_of_the_same(tmp_path):
     runs = [*again, {"contestant": "sparrow", "rate": 0.1}, {"contestant": "lightgbm", "rate": 0.3}]
     path.write_text(json.dumps({"rows": 5, "runs": runs}))
     assert bench.kept_runs(path, {"rows": 5}, again) == runs[1:]
+    more = [{"contestant": "sparrow", "rate": 0.3, "seed": seed} for seed in (0, 1)]
+    path.write_text(json.dumps({"rows": 5, "runs": more}))
+    keys = ("contestant", "rate", "seed")
+    assert bench.kept_runs(path, {"rows": 5}, more[:1], keys) == more[1:]
     with pytest.raises(SystemExit, match="rows was 5, and is 6"):
         bench.kept_runs(path, {"rows": 6}, again)
 

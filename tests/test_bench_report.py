@@ -115,9 +115,11 @@ def test_numbers_of_a_page_are_those_of_the_results(page):
     assert text == now, "run: python benchmarks/bench_report.py"
 
 
-def test_every_task_has_its_place_in_the_docs():
+def test_every_task_that_was_measured_has_its_place_in_the_docs():
     marks = {match["name"] for match in bench_report.BLOCK.finditer(PAGES[1].read_text())}
-    assert marks == {*standings.TASKS, "summary", "machine", "goals", *SMALLER}
+    others = {"summary", "machine", "goals", *SMALLER}
+    measured = {name for name, payloads in standings.read_results().items() if payloads}
+    assert measured | others <= marks <= {*standings.TASKS, *others}
 
 
 def test_pictures_of_what_was_measured_are_there():

@@ -58,6 +58,8 @@ class Job:
         An empty folder, which goes with the run.
     options : dict
         Of the library, for this table.
+    seed : int
+        Of whatever it draws.
     """
 
     table: Path
@@ -70,6 +72,7 @@ class Job:
     size: int | None
     scratch: Path
     options: dict[str, Any]
+    seed: int = 0
 
 
 def library(contestant: str) -> ModuleType:

@@ -53,7 +53,7 @@ def train(job: Job, **options: Any) -> peers.Trained:
         max_leaf_nodes=job.leaves,
         categorical_features=[names.index(name) for name in job.categorical] or None,
         early_stopping=False,
-        random_state=0,
+        random_state=job.seed,
         verbose=2,  # a line for each tree
         **job.options,
         **options,

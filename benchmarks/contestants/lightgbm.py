@@ -33,7 +33,10 @@ def make_params(**params: Any) -> dict[str, Any]:
 
 
 def train(job: Job, *, feed: str = "all", **options: Any) -> peers.Trained:
-    params = make_params(num_leaves=job.leaves, learning_rate=job.rate, **job.options, **options)
+    seed = {"seed": job.seed} if job.seed else {}  # without, each of its seeds has its default
+    params = make_params(
+        num_leaves=job.leaves, learning_rate=job.rate, **seed, **job.options, **options
+    )
     return boost(partial(FEEDS[feed], job), params, job.trees, job.seconds)
 
 
@@ -61,13 +64,13 @@ def load_all(job: Job, params: dict[str, Any]) -> lgb.Dataset:
 
 def load_uniform(job: Job, params: dict[str, Any]) -> lgb.Dataset:
     n = pq.read_metadata(job.table).num_rows
-    keep = tables.tossed(np.random.default_rng(0), n, job.size / n)
+    keep = tables.tossed(np.random.default_rng(job.seed), n, job.size / n)
     return from_rows(tables.read_rows(job.table, keep), None, job.categorical, params)
 
 
 def load_rare(job: Job, params: dict[str, Any]) -> lgb.Dataset:
     y = tables.read_labels(job.table)
-    keep, weight = tables.thin(y, job.size, np.random.default_rng(0))
+    keep, weight = tables.thin(y, job.size, np.random.default_rng(job.seed))
     rows = tables.read_rows(job.table, keep)
     return from_rows(rows, np.where(y[keep] == 1, 1.0, weight), job.categorical, params)
 

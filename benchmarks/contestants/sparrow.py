@@ -22,6 +22,7 @@ def train(job: Job, **options: Any) -> peers.Trained:
         memory_limit=job.memory,
         seconds=job.seconds,
         categorical=job.categorical,
+        random_state=job.seed,
         n_estimators=job.trees,
         learning_rate=job.rate,
         max_leaves=job.leaves,

@@ -35,6 +35,7 @@ def train(job: Job, *, external: bool = False, **options: Any) -> peers.Trained:
         max_leaves=job.leaves,
         max_depth=0,
         learning_rate=job.rate,
+        seed=job.seed,
         **job.options,
         **options,
     )
