@@ -15,7 +15,13 @@ from matplotlib import pyplot
 
 import sparrowboost
 from sparrowboost.datasets import make_large
-from sparrowboost.plots import plot_edges, plot_importance, plot_sample, plot_training
+from sparrowboost.plots import (
+    plot_draws,
+    plot_edges,
+    plot_importance,
+    plot_sample,
+    plot_training,
+)
 
 IMG = Path(__file__).parent / "img"
 DPI = 96  # keeps the files small
@@ -44,6 +50,7 @@ def main() -> None:
         plot_importance(model, axes[1, 1], max_features=15)
         figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
         save(figure, "healthy.png")
+        save(plot_draws(history).figure, "draws.png")
 
         _, history = train(sample_size=20_000)
         figure, axes = pyplot.subplots(1, 2, figsize=(11, 3.4), layout="constrained")

@@ -13,7 +13,13 @@ from matplotlib import pyplot
 import sparrowboost
 from sparrowboost.datasets import make_large
 from sparrowboost.events import Event, SampleDrawn, TreeAdded
-from sparrowboost.plots import plot_edges, plot_importance, plot_sample, plot_training
+from sparrowboost.plots import (
+    plot_draws,
+    plot_edges,
+    plot_importance,
+    plot_sample,
+    plot_training,
+)
 from sparrowboost.views import split
 
 
@@ -26,7 +32,7 @@ def show(event: Event) -> None:
 
 
 def main(out: Path, rows: int = 300_000) -> None:
-    """Train, then write pictures.png and report.html into a folder."""
+    """Train, then write pictures.png, draws.png and report.html into a folder."""
     with tempfile.TemporaryDirectory() as folder:
         path = make_large(Path(folder) / "rows.parquet", rows)
         data, valid = split(sparrowboost.ingest(path, label="y", verbose=0), 0.1)
@@ -41,6 +47,9 @@ def main(out: Path, rows: int = 300_000) -> None:
         plot_sample(history, axes[1, 0])
         plot_importance(model, axes[1, 1], max_features=15)
         figure.savefig(out / "pictures.png")
+        pyplot.close(figure)
+        figure = plot_draws(history).figure
+        figure.savefig(out / "draws.png")
         pyplot.close(figure)
         sparrowboost.write_report(out / "report.html", model, history, dataset=data, params=params)
 

@@ -71,7 +71,8 @@ def test_cross_validation(capsys):
 def test_pictures(tmp_path, capsys):
     load("pictures").main(tmp_path, rows=20_000)
     assert "tree 100" in capsys.readouterr().out
-    assert (tmp_path / "pictures.png").read_bytes().startswith(b"\x89PNG")
+    for name in ("pictures.png", "draws.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
     assert "</html>" in (tmp_path / "report.html").read_text()
 
 

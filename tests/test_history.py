@@ -10,7 +10,7 @@ import pytest
 from builders import made_rows, use_small_blocks
 from sparrowboost import DataError, History, ingest, train
 from sparrowboost.events import SampleDrawn, TreeAdded
-from sparrowboost.history import TOTALS, TREES
+from sparrowboost.history import SAMPLES, TOTALS, TREES
 
 DRAWN = {
     "sample_size": 3_000, "theta": 0.9, "n_estimators": 25, "max_leaves": 6, "learning_rate": 0.3,
@@ -93,9 +93,43 @@ def test_what_is_no_history_is_refused(data):
         History.from_json(data)
 
 
-def test_a_history_of_a_later_version_is_refused():
-    with pytest.raises(DataError, match="version 2"):
-        History.from_json(History().to_json() | {"version": 2})
+@pytest.mark.parametrize("version", [0, 3, "2", None])
+def test_a_history_of_another_version_is_refused(version):
+    with pytest.raises(DataError, match=f"version {version}"):
+        History.from_json(History().to_json() | {"version": version})
+
+
+# As Sparrow wrote it before samples looked back.
+VERSION_1 = """
+{"format": "sparrow-history", "version": 1,
+ "trees": {"n_trees": [1], "seconds": [0.5], "gamma": [0.2], "gamma_certified": [0.1],
+           "n_eff": [90.0], "sample_rows": [100], "rows_scanned": [100], "rows_read": [400],
+           "bytes_read": [1200], "n_rules": [3], "n_proved": [2], "run_rows": [100]},
+ "scores": {"log_loss": [0.6]},
+ "samples": {"n_trees": [0, 1], "seconds": [0.1, 0.6], "reason": ["first", "passes"],
+             "rows": [100, 120], "n_eff": [99.0, 80.0], "strata": [{"-1": 50.0}, {"-2": 20.5}]},
+ "totals": {"n_trees": 1, "seconds": 0.7, "rows_scanned": 100, "rows_read": 500, "rows_kept": 220,
+            "n_samples": 2, "bytes_read": 1500, "peak_bytes": 123456789},
+ "reason": "n_estimators"}
+"""
+
+
+def test_a_history_of_version_1_is_read_with_nothing_where_it_had_no_columns():
+    data = json.loads(VERSION_1)
+    history = History.from_json(data)
+    assert data == json.loads(VERSION_1)
+    assert repr(history) == "History(1 tree, 2 samples, reason='n_estimators')"
+    assert history.trees == data["trees"]
+    assert tuple(history.samples) == SAMPLES
+    for name in SAMPLES:
+        if name not in data["samples"]:
+            assert history.samples[name] == [None, None]
+        elif name != "strata":
+            assert history.samples[name] == data["samples"][name]
+    assert history.samples["strata"] == [{-1: 50.0}, {-2: 20.5}]
+    again = history.to_json()
+    assert again["version"] == 2
+    assert vars(History.from_json(again)) == vars(history)
 
 
 def test_a_second_training_starts_a_history_afresh(dataset):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from naive import lay_out
 from sparrowboost.evidence import Evidence, Slots
-from sparrowboost.kernels.evidence import add_curved_rows, add_leaf_sums, add_rows
+from sparrowboost.kernels.evidence import add_curved_rows, add_leaf_sums, add_rows, add_squares
 
 pytestmark = pytest.mark.kernel
 
@@ -219,3 +219,27 @@ def test_curved_evidence_is_slope_and_curvature(case, counted):
             )  # fmt: skip
             np.testing.assert_allclose(evidence.hist, hist, rtol=1e-6, atol=1e-6)
             np.testing.assert_allclose(evidence.v, v, rtol=1e-6)
+
+
+@given(cases, st.integers(0, 2**32))
+def test_squares_on_the_left_are_those_of_the_rows_that_a_split_sends_there(case, seed):
+    rng = np.random.default_rng(seed)
+    d = case.bins.shape[1]
+    feature, leaf = int(rng.integers(d)), int(rng.integers(case.n_leaves))
+    mask = rng.integers(0, 2**63, 4).astype(np.uint64)
+    left = {b for b in range(256) if int(mask[b >> 6]) >> (b & 63) & 1}
+    expected = sum(
+        float(case.w[i]) ** 2
+        for i in case.rows(case.blocks.tolist(), leaf)
+        if int(case.bins[i, feature]) in left
+    )
+    for values, at, step in (
+        (case.bins.reshape(-1), feature, d),
+        (np.ascontiguousarray(case.bins.T).reshape(-1), feature * len(case.bins), 1),
+    ):
+        for run in (add_squares, add_squares.py_func):
+            v = np.ones(1)
+            run(
+                values, at, step, case.w, *case.layout, case.blocks, case.block_rows, leaf, mask, v
+            )  # fmt: skip
+            assert v[0] - 1 == pytest.approx(expected)

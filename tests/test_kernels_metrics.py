@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparrowboost.kernels.metrics import add_losses, count_pairs
+from sparrowboost.kernels.metrics import add_falls, add_losses, count_pairs
 
 pytestmark = pytest.mark.kernel
 
@@ -45,3 +45,24 @@ def test_pairs_in_the_right_order_are_counted_and_ties_half(positive, negative):
     arrays = [np.sort(np.array(scores, np.float32)) for scores in (positive, negative)]
     for run in (count_pairs, count_pairs.py_func):
         assert run(*arrays) == expected
+
+
+@pytest.mark.parametrize("logistic", [True, False])
+@pytest.mark.parametrize("n", [0, 1, 300])
+def test_falls_are_the_losses_before_less_those_after(n, logistic):
+    rng = np.random.default_rng(n)
+    label = rng.integers(0, 2, n, np.uint8)
+    before, after = rng.normal(0, 3, (2, n)).astype(np.float32)
+    u = rng.lognormal(0, 1, n).astype(np.float32)
+    column, falls = 1 if logistic else 2, []
+    for i in range(n):
+        one = (label[i : i + 1], u[i : i + 1].tolist())
+        falls += [
+            naive_losses(one[0], before[i : i + 1], one[1])[column]
+            - naive_losses(one[0], after[i : i + 1], one[1])[column]
+        ]
+    expected = [float(u.sum(dtype=np.float64)), sum(falls), sum(fall**2 for fall in falls)]
+    for run in (add_falls, add_falls.py_func):
+        total = np.array([1.0, 2.0, 3.0])
+        run(label, before, after, u, MOST, logistic, total)
+        np.testing.assert_allclose(total - (1, 2, 3), expected, rtol=1e-9, atol=1e-9)

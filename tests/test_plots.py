@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -10,9 +11,12 @@ import pytest
 from builders import made_rows, make_model, make_stump, numbered_rows
 from sparrowboost import DataError, History, MissingExtraError, feature_importances, ingest, train
 from sparrowboost.plots import (
+    FAR,
     LEVELS,
     MAX_COLUMNS,
     MAX_NAME,
+    RATIOS,
+    plot_draws,
     plot_edges,
     plot_importance,
     plot_sample,
@@ -232,13 +236,14 @@ def test_every_sample_is_a_line_from_when_it_was_new(drawn, ax):
 def test_new_samples_are_marked_by_reason(drawn, ax):
     data = drawn[1].to_json()
     reasons = data["samples"]["reason"]
-    assert len(reasons) >= 4
-    reasons[1:4] = ["passes", "no split stands out", "n_eff"]
+    assert len(reasons) >= 5
+    reasons[1:5] = ["rules", "no split stands out", "n_eff", "patience"]
     history = History.from_json(data)
     plot_sample(history, ax)
     markers = set()
     for reason, label in (
-        ("passes", "read often"), ("n_eff", "n_eff fell"), ("no split stands out", "no split"),
+        ("rules", "rules enough"), ("n_eff", "n_eff fell"), ("no split stands out", "no split"),
+        ("patience", "no better"),
     ):  # fmt: skip
         line = labelled(ax, label)
         at = [
@@ -246,14 +251,14 @@ def test_new_samples_are_marked_by_reason(drawn, ax):
         ]
         np.testing.assert_array_equal(line.get_xdata(), at)
         markers.add(line.get_marker())
-    assert len(markers) == 3
+    assert len(markers) == 4
 
 
 def test_trees_go_with_the_last_of_several_samples_drawn_in_a_row(ax):
     data = History().to_json()
     data["trees"] |= {"n_trees": [1, 2], "seconds": [1.0, 4.0], "n_eff": [9.0, 8.0]}
     data["trees"] |= {"sample_rows": [10, 40], "gamma": [0.1, 0.1], "gamma_certified": [0, 0]}
-    data["samples"] = {
+    data["samples"] |= {
         "n_trees": [0, 1, 1], "seconds": [0.5, 2.0, 3.0], "rows": [10, 20, 40],
         "n_eff": [10.0, 20.0, 30.0], "strata": [{}, {}, {}],
         "reason": ["first", "no split stands out", "no split stands out"],
@@ -287,9 +292,9 @@ def test_many_draws_are_thinned_out(drawn, ax):
     data = drawn[1].to_json()
     n = 3 * MAX_COLUMNS + 1
     strata = [{"0": 1.0, "-1": float(k)} for k in range(n)]
-    data["samples"] = {
+    data["samples"] |= {
         "n_trees": [0] * n, "seconds": np.linspace(0, 1, n).tolist(), "rows": [10] * n,
-        "n_eff": [5.0] * n, "strata": strata, "reason": ["passes"] * n,
+        "n_eff": [5.0] * n, "strata": strata, "reason": ["rules"] * n,
     }  # fmt: skip
     plot_sample(History.from_json(data), ax)
     shares = ax.child_axes[0].collections[0].get_array()
@@ -321,11 +326,130 @@ def test_without_strata_there_is_no_part_below(whole, ax):
     assert ax.get_legend() is None
 
 
+# -- draws and proofs, looked back at -------------------------------------------------------------
+
+
+def with_looks(**columns):
+    """A history of samples of which only this is known."""
+    history = History()
+    n = len(next(iter(columns.values())))
+    history.samples = {name: [None] * n for name in history.samples} | columns
+    history.samples["strata"] = [{0: 1.0}] * n
+    return history
+
+
+LOOKS = {
+    "look_trees": [None, 5, 5, None], "own": [None, 0.1, 0.04, None],
+    "fresh": [None, 0.09, 0.01, None], "error": [None, 0.002, 0.001, None],
+    "gamma": [None, 0.2, 0.1, None], "gamma_certified": [None, 0.1, 0.0, None],
+    "gamma_fresh": [None, 0.19, 0.05, None],
+    "deviation_negative": [0.0, 1.0, -1.5, 0.2], "deviation_positive": [0.1, -1.0, 0.5, 2.5],
+}  # fmt: skip
+
+
+def test_advantages_are_drawn_as_certified_measured_and_on_fresh_rows(drawn, ax):
+    _, history = drawn
+    samples = history.samples
+    assert any(trees is not None for trees in samples["look_trees"])
+    assert plot_draws(history, ax) is ax
+    number = np.arange(1, len(samples["own"]) + 1)
+    markers = set()
+    for label, name in (
+        ("measured", "gamma"), ("certified", "gamma_certified"), ("on fresh rows", "gamma_fresh"),
+    ):  # fmt: skip
+        line = labelled(ax, label)
+        np.testing.assert_array_equal(line.get_xdata(), number)
+        np.testing.assert_array_equal(line.get_ydata(), np.array(samples[name], np.float64))
+        markers.add((line.get_color(), line.get_marker()))
+    assert len({color for color, _ in markers}) == len({shape for _, shape in markers}) == 3
+    assert ax.get_ylim()[0] <= 0
+
+
+def test_falls_are_drawn_as_what_fresh_rows_see_of_them(ax):
+    plot_draws(with_looks(**LOOKS), ax)
+    falls, rows = ax.child_axes
+    line = labelled(falls, "fall of the loss")
+    np.testing.assert_allclose(line.get_ydata(), [np.nan, 0.9, 0.25, np.nan])
+    (bars,) = falls.collections
+    bars = [segment[:, 1] for segment in bars.get_segments() if len(segment)]
+    np.testing.assert_allclose(bars[-2:], [[0.86, 0.94], [0.2, 0.3]])  # two deviations either way
+    assert falls.get_ylabel() == "fresh / own"
+    assert rows.get_xlabel() == "sample"
+
+
+def test_deviations_of_labels_are_drawn_between_lines_at_two(ax):
+    plot_draws(with_looks(**LOOKS), ax)
+    rows = ax.child_axes[1]
+    for label in ("negative", "positive"):
+        np.testing.assert_array_equal(
+            labelled(rows, label).get_ydata(), LOOKS[f"deviation_{label}"]
+        )
+    levels = [line.get_ydata()[0] for line in rows.lines if line.get_linestyle() == "--"]
+    assert levels == [-2, 2]
+    assert rows.get_ylim()[1] > 2.5
+
+
+def test_what_is_off_the_scale_stands_at_its_end(ax):
+    off = {"fresh": [None, 9.0, -9.0, None], "deviation_negative": [0.0, -124.0, 8.0, 0.0]}
+    plot_draws(with_looks(**LOOKS | off), ax)
+    falls, rows = ax.child_axes
+    assert labelled(falls, "fall of the loss").get_ydata()[1:3].tolist() == [*RATIOS[::-1]]
+    assert falls.get_ylim() == RATIOS
+    assert labelled(rows, "negative").get_ydata().tolist() == [0.0, -FAR, FAR, 0.0]
+    assert rows.get_ylim()[0] < -FAR
+    ax.figure.canvas.draw()
+
+
+def test_trees_that_gained_nothing_have_no_ratio(ax):
+    plot_draws(with_looks(**LOOKS | {"own": [None, 0.0, -0.1, None]}), ax)
+    assert np.isnan(labelled(ax.child_axes[0], "fall of the loss").get_ydata()).all()
+    ax.figure.canvas.draw()
+
+
+def test_samples_are_numbered_by_whole_numbers(ax):
+    plot_draws(with_looks(**{name: column[:2] for name, column in LOOKS.items()}), ax)
+    ax.figure.canvas.draw()
+    ticks = [t for t in ax.child_axes[1].get_xticks() if 0.5 <= t <= 2.5]
+    assert ticks == [1, 2]
+
+
+def test_samples_that_do_not_look_back_show_their_deviations(ax):
+    columns = {name: LOOKS[name] for name in ("deviation_negative", "deviation_positive")}
+    plot_draws(with_looks(**columns), ax)
+    assert ax.child_axes == []
+    assert ax.get_xlabel() == "sample"
+    assert labelled(ax, "positive").get_ydata().tolist() == LOOKS["deviation_positive"]
+
+
+def test_a_training_without_draws_has_none_to_be_judged(whole, drawn):
+    older = History.from_json(drawn[1].to_json() | {"version": 1})
+    for history in (whole[1], older, History()):
+        with pytest.raises(DataError, match="no draws"):
+            plot_draws(history)
+
+
+def test_the_three_parts_stay_in_the_place_of_the_axes(drawn):
+    figure = new_figure(figsize=(8, 9))
+    axes = figure.subplots(2, 1)
+    plot_draws(drawn[1], axes[0])
+    plot_edges(drawn[1], axes[1])
+    figure.canvas.draw()
+    parts = [axes[0], *axes[0].child_axes, axes[1]]
+    window = [part.get_window_extent() for part in parts]
+    for upper, lower in pairwise(window):
+        assert upper.y0 > lower.y1
+        assert upper.x0 == pytest.approx(lower.x0)
+        assert upper.x1 == pytest.approx(lower.x1)
+
+
 # -- matplotlib -----------------------------------------------------------------------------------
 
 
 def pictures(model, history):
-    on_history = [(plot, history) for plot in (plot_training, plot_edges, plot_sample)]
+    plots = [plot_training, plot_edges, plot_sample]
+    if any(history.samples["strata"]):
+        plots.append(plot_draws)
+    on_history = [(plot, history) for plot in plots]
     return [(plot_importance, model), *on_history]
 
 
@@ -339,7 +463,7 @@ def test_axes_that_are_given_are_used_and_no_figure_is_made(drawn):
 
 def test_without_axes_each_picture_gets_a_figure(drawn):
     axes = [plot(what) for plot, what in pictures(*drawn)]
-    assert len(pyplot.get_fignums()) == 4
+    assert len(pyplot.get_fignums()) == 5
     for one in axes:
         one.figure.canvas.draw()
         pyplot.close(one.figure)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from sparrowboost import DataError, History, Model, ingest, train, write_report
+from sparrowboost.history import LOOKS
 from sparrowboost.params import Params
 
 pytest.importorskip("matplotlib", reason="a report has pictures, which need matplotlib")
@@ -166,6 +167,36 @@ def test_without_data_parameters_or_validation_the_page_has_what_there_is(datase
     assert "features 6" in words
 
 
+def test_the_page_shows_of_draws_what_is_known(run, dataset, tmp_path):
+    path, data = tmp_path / "a.html", run[1].to_json()
+    samples = data["samples"]
+    n = len(samples["n_trees"])
+    looks = dict.fromkeys(LOOKS, [None] * (n - 1) + [0.1])
+
+    def shown(history, model=run[0]):
+        words = words_of(write_report(path, model, history))
+        return "loss fell by these trees on fresh rows" in words, "a draw stands for" in words
+
+    data["samples"] = samples | looks
+    assert shown(History.from_json(data)) == (True, True)
+    data["samples"] = samples | dict.fromkeys(LOOKS, [None] * n)
+    assert shown(History.from_json(data)) == (False, True)
+    assert shown(History.from_json(data | {"version": 1})) == (False, False)
+    history = History()
+    model = train(dataset, n_estimators=3, callbacks=[history], verbose=0)
+    assert shown(history, model) == (False, False)
+
+
+def test_the_page_repeats_what_training_warned_of(page, run, tmp_path):
+    assert "Warning:" not in words_of(page)
+    data = run[1].to_json()
+    data["samples"]["deviation_positive"][1] = 9.0
+    path = write_report(tmp_path / "a.html", run[0], History.from_json(data))
+    n_trees = data["samples"]["n_trees"][1]
+    warning = f"Warning: a draw is off: the sample put in use after {n_trees} trees stands"
+    assert warning in words_of(path)
+
+
 def test_a_report_of_an_early_stop_tells_how_many_trees_were_kept(dataset, tmp_path):
     history = History()
     model = train(
@@ -215,7 +246,7 @@ def test_the_page_refers_to_nothing_outside(page):
 
 def test_pictures_take_their_colours_from_the_page(page):
     svgs = re.findall(r"<svg.*?</svg>", page.read_text("utf-8"), re.DOTALL)
-    assert len(svgs) == 4
+    assert len(svgs) == 5
     for svg in svgs:
         styles = " ".join(attributes.get("style", "") for _, attributes in Parts(svg).tags)
         assert set(re.findall(r"#[0-9a-f]{6}", styles)) <= {"#ffffff"}
@@ -333,7 +364,7 @@ def test_a_browser_shows_the_page_without_script_network_or_complaint(page, tmp_
     assert found["title"] == f"Clicks & {IMAGE}"
     assert found["scripts"] == found["images"] == 0
     assert found["loaded"] == []
-    assert len(found["pictures"]) == 4
+    assert len(found["pictures"]) == 5
     for picture in found["pictures"]:
         for size in ("natural", "shown", "drawn"):
             assert min(picture[size]) > 100, picture

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from builders import make_sample, make_stump, use_small_blocks
 from sparrowboost.forest import Forest
@@ -74,12 +76,30 @@ def test_no_row_keeps_more_than_the_share_allowed(monkeypatch):
     u = np.ones(200, np.float32)
     u[[3, 150]] = 500, 100
     sample = make_sample(np.zeros((200, 1)), np.zeros(200), u=u)
-    before = sample.weight
     sample.bound_shares(0.05)
-    np.testing.assert_allclose(sample.w[[3, 150]], 0.05 * before, rtol=1e-5)
+    # 198 rows of weight 1 / 2 are 0.9 of what is left: two hold 0.05 of it each.
+    np.testing.assert_allclose(sample.w[[3, 150]], 0.05 * 99 / 0.9, rtol=1e-5)
     np.testing.assert_allclose(np.delete(sample.w, [3, 150]), 0.5)
     assert sample.weight == pytest.approx(sample.w.sum())
     assert sample.n_eff_drawn == pytest.approx(n_eff(sample.w))
+    assert sample.unit == pytest.approx(sample.weight / 200)
+
+
+@given(
+    st.lists(st.floats(0, 1e6, width=32), min_size=1, max_size=60),
+    st.sampled_from([0.01, 0.05, 0.3, 0.9]),
+)
+def test_a_bound_holds_after_it_was_applied_and_touches_no_other_row(weights, share):
+    share = max(share, 1.01 / len(weights))
+    u = np.array(weights, np.float32)
+    sample = make_sample(np.zeros((len(u), 1)), np.zeros(len(u)), u=u)
+    before = sample.w.copy()
+    sample.bound_shares(share)
+    most = share * sample.w.sum(dtype=np.float64)
+    assert (sample.w <= most * (1 + 1e-4) + 1e-30).all()
+    light = before < most * (1 - 1e-4)
+    np.testing.assert_array_equal(sample.w[light], before[light])
+    np.testing.assert_allclose(sample.w[~light], np.minimum(before[~light], most), rtol=1e-3)
 
 
 def test_a_bound_leaves_the_count_of_rows_that_each_stands_for(monkeypatch):

@@ -17,6 +17,7 @@ from sparrowboost.sampler import MAX_SHARE, ROWS_PER_EFF, Guide, Sampler
 N = 3_000
 DRAWS = 100  # of each kind, each by a sampler of its own
 GROUPS = 30
+BATCH_ROWS = 240  # of chunks that are read together
 # The mean of 100 draws of a group's multiplicity follows Student's t. 2 x 30 groups of at most 5
 # kinds of draw stay within 5 deviations but for a chance of 300 * 2.5e-6 = 8e-4; seeds are fixed.
 DEVIATIONS = 5.0
@@ -39,6 +40,7 @@ def small_blocks_and_chunks():
         patch.setattr(sparrowboost.shuffle, "BUCKET_BYTES", 400)  # 15 of each label
         patch.setattr(sparrowboost.shuffle, "MIN_SEGMENT_BYTES", 10)
         patch.setattr(sparrowboost.strata, "CHUNK_BYTES", 660)  # 60 rows
+        patch.setattr(sparrowboost.strata, "BATCH_BYTES", BATCH_ROWS * 11)
         yield
 
 
@@ -277,8 +279,9 @@ def test_at_most_about_two_rows_are_read_for_each_that_is_kept(tmp_path):
             sample = sampler.again(model, Guide.of(everything), size)
             most = max(most, (sampler.counts.rows_read - before) / sample.n)
             assert sample.n == pytest.approx(size, rel=0.1)
-    # Two, and one chunk of 60 rows at most of each of some eight strata.
-    assert most <= 2.3
+    # Two of the larger draws; of small ones, so many chunks of each stratum that none decides.
+    assert most <= 4
+    assert (sampler.counts.rows_read - before) / sample.n <= 2.3
 
 
 def test_no_row_is_lost_or_met_twice_over_many_draws(plain, tmp_path):
@@ -291,8 +294,8 @@ def test_no_row_is_lost_or_met_twice_over_many_draws(plain, tmp_path):
             multiplicities(sample)
         everything = sampler.again(model, Guide(user, user, label.astype(np.uint8)), 10**6)
         np.testing.assert_allclose(multiplicities(everything), 1)
-        # Scratch holds each row once, and one chunk that is on its way.
-        assert sampler._strata.scratch_bytes <= (N + 60) * 11
+        # Scratch holds each row once, and what is on its way: some chunks read together.
+        assert sampler._strata.scratch_bytes <= (N + 60 + BATCH_ROWS) * 11
 
 
 @pytest.mark.parametrize("sizes", [(400, 800, 1_600, 2_500, 2_500, 2_500), (2_500, 400, 400, 400)])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import sparrowboost.strata
 from sparrowboost import StoreError
-from sparrowboost.strata import LOWEST, N_STRATA, Rows, Strata, sum_strata
+from sparrowboost.strata import LOWEST, N_STRATA, N_WEIGHTS, Rows, Strata, spread, sum_strata
 
 D = 3
 CHUNK_ROWS = 10
@@ -51,15 +51,25 @@ def take_all(strata, rng) -> Counter:
     """All rows of all strata, by number and stratum."""
     found: Counter = Counter()
     for k in range(N_STRATA):
-        for chunk in strata.pick(k, strata.n_chunks(k), rng):
-            found.update((number, k) for number in assert_intact(strata.read(chunk)))
-            strata.forget(chunk)
+        for picked in strata.pick(k, strata.n_chunks(k), rng):
+            assert picked.share == 1
+            found.update((number, k) for number in assert_intact(strata.read(picked)))
+            strata.forget(picked)
         assert strata.size(k) == strata.n_chunks(k) == 0
     return found
 
 
-def stratum_of(w):
-    return np.clip(np.floor(np.log2(w)).astype(int) - LOWEST, 0, N_STRATA - 1)
+def stratum_of(w, label):
+    weight = np.clip(np.floor(np.log2(w)).astype(int) - LOWEST, 0, N_WEIGHTS - 1)
+    return N_WEIGHTS * label + weight
+
+
+def rows_of(picked) -> int:
+    return CHUNK_ROWS * len(picked.chunks) + (0 if picked.rows is None else len(picked.rows.label))
+
+
+def chunks_of(picked) -> int:
+    return sum(len(p.chunks) for p in picked)
 
 
 # A step is how many rows to append and how their weights are spread, or which chunks to pick.
@@ -86,19 +96,16 @@ def test_what_is_put_in_comes_out_whatever_the_order_of_steps(tmp_path_factory, 
             n += how_many
             w = np.exp2(rng.uniform(-3, -3 + how, how_many)).astype(np.float32)
             strata.append(make_rows(numbers), w)
-            inside.update(zip(numbers.tolist(), stratum_of(w).tolist(), strict=True))
+            strata_of = stratum_of(w, numbers % 2).tolist()
+            inside.update(zip(numbers.tolist(), strata_of, strict=True))
         else:
             for k in range(N_STRATA):
                 before, n_chunks = strata.size(k), strata.n_chunks(k)
                 picked = strata.pick(k, how_many, rng)
-                assert len(picked) == min(how_many, n_chunks)
+                assert chunks_of(picked) == min(how_many, n_chunks)
                 # Some are read while they are picked, others after more was put in.
-                taken += [(chunk, k) for chunk in picked]
-                gone = sum(
-                    chunk.n if isinstance(chunk, sparrowboost.strata.Chunk) else len(chunk.label)
-                    for chunk in picked
-                )
-                assert strata.size(k) == before - gone
+                taken += [(p, k) for p in picked]
+                assert strata.size(k) == before - sum(map(rows_of, picked))
             if how:
                 for chunk, k in taken:
                     inside -= Counter((i, k) for i in assert_intact(strata.read(chunk)))
@@ -117,19 +124,20 @@ def test_a_row_lies_in_the_stratum_of_its_weight(tmp_path):
     found = dict(take_all(strata, np.random.default_rng(0)).keys())
     strata.close()
     for number, weight in enumerate(w.tolist()):
-        k = found[number]
-        if 2.0**LOWEST <= weight < 2.0 ** (LOWEST + N_STRATA):
-            assert strata.upper(k) / 2 <= weight < strata.upper(k)
+        label, k = divmod(found[number], N_WEIGHTS)
+        assert label == number % 2
+        if 2.0**LOWEST <= weight < 2.0 ** (LOWEST + N_WEIGHTS):
+            assert strata.upper(found[number]) / 2 <= weight < strata.upper(found[number])
         else:
-            assert k == (0 if weight < 1 else N_STRATA - 1)
+            assert k == (0 if weight < 1 else N_WEIGHTS - 1)
 
 
 def test_rows_without_user_weights_are_as_small_as_they_can_be(tmp_path):
     strata = Strata(tmp_path, D, weighted=False)
-    strata.append(make_rows(np.arange(100), weighted=False), np.ones(100, np.float32))
-    rows = [strata.read(c) for c in strata.pick(-LOWEST, 10**6, np.random.default_rng(0))]
+    strata.append(make_rows(np.arange(0, 200, 2), weighted=False), np.ones(100, np.float32))
+    rows = [strata.read(p) for p in strata.pick(-LOWEST, 10**6, np.random.default_rng(0))]
     numbers = [number for part in rows for number in assert_intact(part, weighted=False)]
-    assert sorted(numbers) == list(range(100))
+    assert sorted(numbers) == list(range(0, 200, 2))
     strata.close()
     n_chunks = strata.bytes_written // (strata.chunk_rows * (D + 9))
     assert n_chunks * strata.chunk_rows * (D + 9) == strata.bytes_written == strata.scratch_bytes
@@ -143,32 +151,47 @@ def test_places_in_the_file_are_used_again(tmp_path):
     strata.append(make_rows(np.arange(n)), w)
     for _ in range(50):
         for k in range(N_STRATA):
-            for chunk in strata.pick(k, 3, rng):
-                rows = strata.read(chunk)
+            for picked in strata.pick(k, 3, rng):
+                rows = strata.read(picked)
                 strata.append(rows, np.exp2(rng.uniform(-5, 5, len(rows.seen))).astype(np.float32))
-                strata.forget(chunk)
-    # Rows were written many times over. What is put back may be written before the place of the
-    # chunk that it came from is free: one chunk more than all rows take.
+                strata.forget(picked)
+    # Rows were written many times over. What is put back may be written before the places of the
+    # chunks that it came from are free: three chunks more than all rows take.
     row_bytes = D + 9 + 4
     assert strata.bytes_written > 10 * n * row_bytes
-    assert strata.scratch_bytes <= (n + CHUNK_ROWS) * row_bytes
+    assert strata.scratch_bytes <= (n + 3 * CHUNK_ROWS) * row_bytes
     assert os.fstat(strata._file.fileno()).st_size <= strata.scratch_bytes
     assert sum(take_all(strata, rng).values()) == n
     strata.close()
 
 
-def test_chunks_are_picked_with_equal_chances(tmp_path):
-    # 10 chunks, the one in memory included, 3 taken: each is taken 0.3 of the time. 1,000 picks
-    # have a deviation of sqrt(0.3 * 0.7 / 1000) = 0.0145; ten chunks stay within 4 of these.
+def test_every_row_is_picked_with_the_chance_that_is_told(tmp_path):
+    # 9 chunks, of which 4 are taken: of each two in a row one, or of the first three. A chance p
+    # has a deviation of sqrt(p (1 - p) / 1000) < 0.016 in 1,000 picks; nine chunks stay within 4 of
+    # these. What waits in memory is taken whole.
     rng = np.random.default_rng(0)
-    taken = np.zeros(10)
+    taken, told = np.zeros(10), np.zeros(10)
     for _ in range(1_000):
         strata = Strata(tmp_path, D, weighted=True)
-        strata.append(make_rows(np.arange(95)), np.ones(95, np.float32))
-        for chunk in strata.pick(-LOWEST, 3, rng):
-            taken[strata.read(chunk).seen[0] // CHUNK_ROWS] += 1
+        strata.append(make_rows(np.arange(0, 190, 2)), np.ones(95, np.float32))
+        for picked in strata.pick(-LOWEST, 4, rng):
+            chunks = np.unique(strata.read(picked).seen // 2 // CHUNK_ROWS)
+            taken[chunks] += 1
+            told[chunks] = picked.share
         strata.close()
-    assert np.abs(taken / 1_000 - 0.3).max() < 4 * 0.0145
+    np.testing.assert_allclose(told, [1 / 3] * 3 + [1 / 2] * 6 + [1])
+    assert np.abs(taken / 1_000 - told).max() < 4 * 0.016
+
+
+@given(st.integers(0, 50), st.integers(0, 60), st.integers(0, 9))
+def test_what_is_picked_is_spread_over_the_queue(n, n_picked, seed):
+    chosen, sizes = spread(n, n_picked, np.random.default_rng(seed))
+    assert len(chosen) == min(n, n_picked)
+    if len(chosen):
+        assert sizes.sum() == n
+        assert sizes.max() - sizes.min() <= 1
+        ends = np.cumsum(sizes)
+        assert ((ends - sizes <= chosen) & (chosen < ends)).all()
 
 
 def test_the_scratch_file_has_no_name(tmp_path):
@@ -225,12 +248,11 @@ def test_a_folder_that_cannot_be_written_is_named(folder):
 
 def test_a_scratch_file_that_was_cut_off_is_found_out(tmp_path):
     strata = Strata(tmp_path, D, weighted=True)
-    strata.append(make_rows(np.arange(100)), np.ones(100, np.float32))
-    chunks = strata.pick(-LOWEST, 10, np.random.default_rng(0))
+    strata.append(make_rows(np.arange(0, 200, 2)), np.ones(100, np.float32))
+    (picked,) = strata.pick(-LOWEST, 10, np.random.default_rng(0))
     os.ftruncate(strata._file.fileno(), 50)
     with pytest.raises(StoreError, match="scratch file is damaged"):
-        for chunk in chunks:
-            strata.read(chunk)
+        strata.read(picked)
     strata.close()
 
 

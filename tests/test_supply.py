@@ -6,13 +6,45 @@ import numpy as np
 import pytest
 
 import sparrowboost.supply
-from sparrowboost.supply import EARLY, MAX_PASSES, Sizes, Supply
+from sparrowboost.lookback import LookBack
+from sparrowboost.supply import COST, EARLY, MOST_ROWS_PER_RULE, Sizes, Supply
+
+RATE = 0.3
 
 
 @pytest.fixture(autouse=True)
 def small_samples_bear_any_rules(monkeypatch):
     monkeypatch.setattr(sparrowboost.supply, "ROWS_PER_RULE", 0)
-    monkeypatch.setattr(sparrowboost.supply, "LARGEST_ROWS_PER_RULE", 0)
+
+
+class FakeMark:
+    """Says what it was told to of the trees that it was told of."""
+
+    says: LookBack | None = None
+
+    def __init__(self, sample, model, crew, loss):
+        self.noted = 0
+
+    def note(self, grown):
+        self.noted += 1
+
+    def look_back(self, fresh, model):
+        return self.says
+
+
+@pytest.fixture(autouse=True)
+def mark(monkeypatch):
+    kind = type("Told", (FakeMark,), {})
+    monkeypatch.setattr(sparrowboost.supply, "Mark", kind)
+    return kind
+
+
+def look_of(cost):
+    """What fresh rows say where noise costs so much of the gain."""
+    own = 1 + 2 / RATE * cost / (1 - cost)
+    look = LookBack(10, own, 1.0, 0.01, 0.2, 0.1, 0.15)
+    assert look.cost(RATE) == pytest.approx(cost)
+    return look
 
 
 def fake_sample(n=1_000, n_eff=1_000.0):
@@ -64,8 +96,11 @@ class FakeSampler:
         return self._give("take")
 
 
-def grown(n_rules=10, n_proved=10):
-    return SimpleNamespace(tree=SimpleNamespace(feature=np.zeros(n_rules)), n_proved=n_proved)
+def grown(n_rules=10):
+    return SimpleNamespace(tree=SimpleNamespace(feature=np.zeros(n_rules)))
+
+
+MODEL = SimpleNamespace(n_trees=7)
 
 
 @pytest.fixture
@@ -74,16 +109,18 @@ def sampler():
 
 
 def make_supply(sampler, first=100, most=1_000, theta=0.5):
-    supply = Supply(sampler, Sizes(first, most), theta)
+    supply = Supply(sampler, Sizes(first, most), theta, rate=RATE, loss="logistic", crew=None)
     return supply, supply.first()
 
 
 def test_where_all_rows_are_the_sample_there_is_never_another(sampler):
-    supply = Supply(sampler, Sizes(500, 500, whole=True), 0.5)
+    sizes = Sizes(500, 500, whole=True)
+    supply = Supply(sampler, sizes, 0.5, rate=RATE, loss="logistic", crew=None)
     sample = supply.first()
     sample.n_eff = 1.0
     assert supply.after_tree(None, grown(), 10**9) is None
     assert supply.after_failure(None) is None
+    assert supply.after_patience(MODEL, 0) is None
     assert sampler.asked == [("all", None)]
 
 
@@ -115,16 +152,6 @@ def test_what_counts_is_the_n_eff_of_the_draw_and_not_its_rows(sampler):
     assert sampler.asked == [("first", 100)]
 
 
-def test_a_sample_that_was_read_often_enough_is_replaced(sampler):
-    supply, sample = make_supply(sampler)
-    passes = 0
-    while (renewed := supply.after_tree(None, grown(), sample.n)) is None:
-        passes += 1
-        assert sampler.requested == (passes >= EARLY * MAX_PASSES)
-    assert renewed[1] == "passes"
-    assert passes + 1 == MAX_PASSES
-
-
 def test_a_sample_to_which_many_rules_were_fitted_is_replaced(sampler, monkeypatch):
     monkeypatch.setattr(sparrowboost.supply, "ROWS_PER_RULE", 20)
     supply, sample = make_supply(sampler)
@@ -132,7 +159,7 @@ def test_a_sample_to_which_many_rules_were_fitted_is_replaced(sampler, monkeypat
     while (renewed := supply.after_tree(None, grown(7), 10)) is None:
         rules += 7
         assert sampler.requested == (20 * rules >= EARLY * sample.n)
-    assert renewed[1] == "passes"
+    assert renewed[1] == "rules"
     assert 20 * rules < sample.n <= 20 * (rules + 7)
 
 
@@ -143,28 +170,55 @@ def test_both_ends_at_once_are_one_request_and_one_sample(sampler):
     assert [how for how, _ in sampler.asked] == ["first", "request", "take"]
 
 
-@pytest.mark.parametrize(
-    ("proved", "rows"), [([10, 10], 100), ([1, 1], 100), ([0, 10], 100), ([0, 0], 200)]
-)
-def test_the_next_sample_is_larger_if_most_trees_lacked_any_proof(sampler, proved, rows):
-    supply, sample = make_supply(sampler)
-    supply.after_tree(None, grown(10, proved[0]), 10)
+def renew_worn(supply, sample):
+    """Let a sample wear out by one more tree; the next one."""
     sample.n_eff = 0.0
-    supply.after_tree(None, grown(10, proved[1]), 10)
-    assert ("request", rows) in sampler.asked
+    return supply.after_tree(None, grown(), 10)[0]
 
 
-def test_a_sample_is_never_larger_than_allowed(sampler):
-    supply, sample = make_supply(sampler, first=100, most=350)
-    sizes = []
+@pytest.mark.parametrize(
+    ("cost", "rows"), [(0.0, 1_000), (0.9 * COST, 1_000), (1.5 * COST, 1_500), (0.9, 2_000)]
+)
+def test_what_fresh_rows_say_of_the_last_trees_is_how_many_the_next_sample_has(
+    sampler, mark, cost, rows
+):
+    # A sample of 1,000 rows: noise falls as one over the rows, and no sample more than doubles.
+    supply, sample = make_supply(sampler, first=1_000, most=9_999)
+    mark.says = look_of(cost)
+    sample = renew_worn(supply, sample)
+    assert supply.look == mark.says
+    renew_worn(supply, sample)
+    asked = [asked for how, asked in sampler.asked if how == "request"]
+    assert asked == [1_000, pytest.approx(rows, abs=1)]
+
+
+def test_samples_never_get_smaller_again(sampler, mark):
+    supply, sample = make_supply(sampler, first=1_000, most=9_999)
+    mark.says = look_of(2 * COST)
+    sample = renew_worn(supply, renew_worn(supply, sample))
+    mark.says = look_of(0.0)
+    renew_worn(supply, renew_worn(supply, sample))
+    sizes = [asked for how, asked in sampler.asked if how == "request"]
+    assert sizes[1:] == [pytest.approx(2_000, abs=1)] * 3
+
+
+def test_a_sample_is_never_larger_than_allowed(sampler, mark):
+    supply, sample = make_supply(sampler, first=1_000, most=1_350)
+    mark.says = look_of(0.9)
     for _ in range(4):
-        sample.n_eff = 0.0
-        sample, _ = supply.after_tree(None, grown(10, 0), 10)
-        sizes.append(next(rows for how, rows in reversed(sampler.asked) if how == "request"))
-    assert sizes == [200, 350, 350, 350]
+        sample = renew_worn(supply, sample)
+    sizes = [asked for how, asked in sampler.asked if how == "request"]
+    assert sizes == [1_000, 1_350, 1_350, 1_350]
 
 
-def test_a_fresh_sample_without_a_split_is_followed_by_larger_ones_up_to_the_largest(sampler):
+def test_a_sample_that_heavy_rows_cannot_fill_does_not_grow(sampler, mark):
+    supply, sample = make_supply(sampler, first=10_000, most=99_999)  # which has but 1,000
+    mark.says = look_of(0.9)
+    renew_worn(supply, renew_worn(supply, sample))
+    assert [asked for how, asked in sampler.asked if how == "request"] == [10_000] * 2
+
+
+def test_a_fresh_sample_without_a_tree_is_followed_by_larger_ones_up_to_the_largest(sampler):
     supply, _ = make_supply(sampler, first=100, most=350)
     reasons = []
     while (renewed := supply.after_failure(None)) is not None:
@@ -174,7 +228,7 @@ def test_a_fresh_sample_without_a_split_is_followed_by_larger_ones_up_to_the_lar
     assert sampler.asked == [("first", 100), ("again", 200), ("again", 350)]
 
 
-def test_a_worn_sample_without_a_split_is_followed_by_one_as_large(sampler):
+def test_a_sample_that_had_a_tree_is_followed_by_one_as_large(sampler):
     supply, _ = make_supply(sampler)
     supply.after_tree(None, grown(), 10)
     assert supply.after_failure(None)[1] == "no split stands out"
@@ -191,11 +245,38 @@ def test_a_sample_that_is_on_its_way_is_taken_first(sampler):
     assert [how for how, _ in sampler.asked] == ["first", "request", "take"]
 
 
-def test_a_largest_sample_that_was_used_is_replaced_once_before_training_has_converged(sampler):
+def test_a_largest_sample_that_was_used_is_replaced_before_training_has_converged(sampler):
     supply, _ = make_supply(sampler, first=100, most=100)
     supply.after_tree(None, grown(), 10)
     assert supply.after_failure(None) is not None
     assert supply.after_failure(None) is None
+
+
+def test_lost_patience_brings_larger_samples_and_ends_after_a_largest_one(sampler):
+    supply, _ = make_supply(sampler, first=100, most=350)
+    trees = 20
+    while renewed := supply.after_patience(SimpleNamespace(n_trees=trees), best_trees=3):
+        assert renewed[1] == "patience"
+        assert supply.lost_patience_at == trees
+        trees += 20
+    assert sampler.asked == [("first", 100), ("again", 200), ("again", 350)]
+
+
+def test_a_better_validation_after_a_renewal_gives_patience_again(sampler):
+    supply, _ = make_supply(sampler, first=100, most=100)
+    assert supply.after_patience(SimpleNamespace(n_trees=20), 3) is not None
+    assert supply.after_patience(SimpleNamespace(n_trees=50), 30) is not None
+    assert supply.after_patience(SimpleNamespace(n_trees=70), 30) is None
+
+
+def test_a_sample_on_its_way_that_was_begun_for_the_old_size_is_not_what_patience_waits_for(
+    sampler,
+):
+    supply, sample = make_supply(sampler)
+    sample.n_eff = 0.7 * sample.n_eff_drawn
+    supply.after_tree(None, grown(), 10)
+    supply.after_patience(MODEL, 0)
+    assert sampler.asked[1:] == [("request", 100), ("take", None), ("again", 200)]
 
 
 def more_is_asked_for(sampler, *, scanned, read, n_sample=1_000):
@@ -203,9 +284,9 @@ def more_is_asked_for(sampler, *, scanned, read, n_sample=1_000):
     supply, sample = make_supply(sampler, first=1_000)
     sample.n = n_sample
     sampler.counts.rows_read = read
-    supply.after_tree(None, grown(n_proved=1), scanned)
+    supply.after_tree(None, grown(), scanned)
     sample.n_eff = 1.0
-    supply.after_tree(None, grown(n_proved=1), 0)
+    supply.after_tree(None, grown(), 0)
     return sampler.more[-1]
 
 
@@ -234,16 +315,75 @@ def test_training_has_not_converged_before_all_rows_have_come(sampler):
     assert supply.after_failure(None) is None
 
 
-def test_a_sample_that_cannot_grow_is_renewed_sooner(sampler, monkeypatch):
+def test_a_sample_that_should_grow_and_cannot_is_renewed_sooner(sampler, mark, monkeypatch):
     monkeypatch.setattr(sparrowboost.supply, "ROWS_PER_RULE", 20)
-    monkeypatch.setattr(sparrowboost.supply, "LARGEST_ROWS_PER_RULE", 60)
 
-    def trees(most):
-        supply, _ = make_supply(sampler, first=1_000, most=most)
+    def trees(most, cost):
+        supply, sample = make_supply(sampler, first=1_000, most=most)
+        mark.says = look_of(cost)
+        renew_worn(supply, sample)
         count = 1
-        while supply.after_tree(None, grown(n_rules=10), 1) is None:
+        while supply.after_tree(None, grown(n_rules=5), 1) is None:
             count += 1
         return count
 
-    assert trees(most=2_000) == 5  # of 10 rules each, 1,000 rows / 20
-    assert trees(most=1_000) == 2
+    assert trees(most=2_000, cost=2.5 * COST) == 10  # of 5 rules each, 1,000 rows / 20
+    assert trees(most=1_000, cost=0.5 * COST) == 10
+    assert trees(most=1_000, cost=2.5 * COST) == 4
+    monkeypatch.setattr(sparrowboost.supply, "MOST_ROWS_PER_RULE", 25)
+    assert MOST_ROWS_PER_RULE > 25
+    assert trees(most=1_000, cost=2.5 * COST) == 8
+
+
+def looks(sampler, mark, says, *, most):
+    """The supply after samples wore out, and fresh rows said these of the trees on each."""
+    supply, sample = make_supply(sampler, first=1_000, most=most)
+    for n_trees, fresh, error in says:
+        assert not supply.converged
+        mark.says = LookBack(n_trees, 1.0, fresh, error, 0.2, 0.1, 0.15)
+        sample = renew_worn(supply, sample)
+    return supply
+
+
+@pytest.mark.parametrize(
+    ("says", "converged"),
+    [
+        ([(40, -1.0, 0.1), (30, -1.0, 0.1)], True),
+        ([(40, -1.0, 0.1), (20, -1.0, 0.1)], False),  # of too few trees
+        ([(40, -1.0, 0.6), (30, -0.5, 0.6)], False),  # less than twice hypot(0.6, 0.6)
+        ([(40, -1.0, 0.1), (30, 0.9, 0.1)], False),
+        ([(70, 5.0, 0.1), (40, -1.0, 0.1), (40, -1.0, 0.1)], True),  # what was long ago is over
+    ],
+)
+def test_training_has_converged_when_trees_on_largest_samples_do_harm(
+    sampler, mark, says, converged
+):
+    assert looks(sampler, mark, says, most=1_000).converged == converged
+
+
+def test_training_has_not_converged_while_samples_can_grow(sampler, mark):
+    assert not looks(sampler, mark, [(100, -1.0, 0.1)], most=9_000).converged
+
+
+def test_after_trees_that_were_worth_nothing_samples_grow_by_more(sampler, mark):
+    supply, sample = make_supply(sampler, first=1_000, most=99_999)
+    mark.says = LookBack(10, 1.0, -0.1, 0.01, 0.2, 0.1, 0.15)
+    renew_worn(supply, renew_worn(supply, sample))
+    assert [asked for how, asked in sampler.asked if how == "request"] == [1_000, 8_000]
+
+
+def test_what_was_measured_is_saved_with_the_sample(sampler, mark):
+    supply, sample = make_supply(sampler, first=1_000, most=9_999)
+    sampler.state, sampler.restore = lambda sample: {}, lambda state: fake_sample()
+    mark.says = look_of(1.5 * COST)
+    renew_worn(supply, sample)
+    supply.lost_patience_at = 12
+    other, _ = make_supply(sampler, first=1_000, most=9_999)
+    sample = other.restore(supply.state())
+    renew_worn(other, sample)
+    assert sampler.asked[-2] == ("request", pytest.approx(1_500, abs=1))
+    assert other.lost_patience_at == 12
+    ended = looks(sampler, mark, [(70, -1.0, 0.1)], most=1_000)
+    other, _ = make_supply(sampler, first=1_000, most=1_000)
+    other.restore(ended.state())
+    assert other.converged

@@ -365,7 +365,7 @@ def test_events_tell_how_training_goes(dataset, loss, stopping):
         assert event.rows_read >= event.rows_kept
     drawn = [event for event in events if isinstance(event, SampleDrawn)]
     assert [event.n_samples for event in drawn] == list(range(1, len(drawn) + 1))
-    assert {event.reason for event in drawn[1:]} <= {"n_eff", "passes", "no split stands out"}
+    assert {event.reason for event in drawn[1:]} <= {"n_eff", "rules", "no split stands out"}
     assert len(drawn) > 1
 
 
@@ -383,11 +383,11 @@ def test_training_on_all_rows_draws_once_and_reads_every_row_for_every_tree(data
     assert events[-1].sample_rows == events[-1].rows_read == 20_000
 
 
-def test_a_sample_is_read_only_so_often(dataset, monkeypatch):
-    monkeypatch.setattr("sparrowboost.supply.MAX_PASSES", 4.0)
+def test_a_sample_teaches_only_so_many_rules(dataset, monkeypatch):
+    monkeypatch.setattr("sparrowboost.supply.ROWS_PER_RULE", 100)  # some 40 rules for each sample
     _, events = listen(dataset, sample_size=4_000, n_estimators=20, learning_rate=0.01)
     reasons = [event.reason for event in events if isinstance(event, SampleDrawn)]
-    assert reasons.count("passes") >= 2
+    assert reasons.count("rules") >= 2
 
 
 def test_training_on_noise_in_samples_converges_and_says_so():
@@ -399,16 +399,17 @@ def test_training_on_noise_in_samples_converges_and_says_so():
     assert events[-1].reason == "converged"
 
 
-def test_samples_grow_while_they_show_no_proof(monkeypatch):
+def test_samples_grow_while_fresh_rows_say_that_they_are_too_small(monkeypatch):
     # Not "all rows, once": as if there were too many of them.
     monkeypatch.setattr(sparrowboost.planning, "WHOLE_VALUES", 1_000)
     monkeypatch.setattr(sparrowboost.planning, "FIRST_ROWS", 500)
-    X, y = make_table(20_000, noise=8.0)
-    _, events = listen(ingest(X, label=y, verbose=0), n_estimators=60, theta=0.9)
+    X, y = make_table(20_000, noise=2.0)
+    _, events = listen(ingest(X, label=y, verbose=0), n_estimators=200, learning_rate=0.3)
     rows = [event.sample_rows for event in events if isinstance(event, SampleDrawn)]
     assert rows[0] == pytest.approx(500, abs=5)
-    assert rows == sorted(rows)
     assert rows[-1] > 1_500
+    # A draw may come out some rows smaller than it was asked to be.
+    assert all(after > 0.9 * before for before, after in pairwise(rows))
 
 
 def test_a_callback_that_returns_true_ends_training(dataset):

@@ -35,7 +35,7 @@ from sparrowboost.store import Dataset, manifest_crc
 
 DAMAGED = "the checkpoint is damaged; remove the folder to begin anew"
 FORMAT = "sparrow-checkpoint"
-VERSION = 3
+VERSION = 4
 META, RESULT, LOCK, STRATA = "checkpoint.json", "result.json", "lock", "strata.bin"
 
 

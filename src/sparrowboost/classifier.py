@@ -132,7 +132,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         With "adaptive", the share of a split's measured edge that must be certain. Less takes
         splits sooner, more reads further; from 0.1 to 0.7 little changes.
     sigma : float, default=0.001
-        Chance that any false split is ever taken as proved; the paper's.
+        Chance that some false split of a leaf is ever taken as proved; the paper's.
     gamma_0 : float, default=0.25
         With "paper", the first target of the advantage over a coin, which is below 0.5.
     importance_type : {"gain", "splits"}, default="gain"

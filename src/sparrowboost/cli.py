@@ -403,7 +403,7 @@ LEARNER: tuple[tuple[str, Callable[[str], Any], str], ...] = (
     ),
     ("theta", float, "share of its first n_eff at which a sample is replaced (default: 0.5)"),
     ("rho", float, "share of an edge that must be certain (default: 0.3)"),
-    ("sigma", float, "chance that any false split counts as proved (default: 0.001)"),
+    ("sigma", float, "chance that a false split of a leaf is ever proved (default: 0.001)"),
     ("gamma_0", float, "first target of stopping=paper (default: 0.25)"),
     (
         "early_stopping_rounds",

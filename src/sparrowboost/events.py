@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sparrowboost.lookback import LookBack
     from sparrowboost.model import Model
 
 
@@ -52,10 +53,22 @@ class SampleDrawn(Event):
         How the weight of all data is spread over the strata: of k, the sum of w of the rows whose
         weight is in [2^k, 2^(k+1)), as the sample estimates it, under the model for which it was
         drawn. Empty where the sample is all rows: then there are no strata.
+    look : LookBack or None
+        What these rows, fresh to the trees before, say of them: how much the loss fell by them, and
+        how good their first splits are (`sparrowboost.lookback`). None where there is nothing to
+        look back at: of the first sample, a resumed one, one that was drawn while no tree was
+        added, or where all rows are in memory.
+    label_deviation : (float, float)
+        Of negatives and of positives: how many rows the draw stands for, less how many there are,
+        in standard deviations of a draw of independent rows; 0 where the sample is all rows. Far
+        above 0 the draw is off. Below, many rows may weigh so little that they are hardly ever
+        drawn: then the few that are tell too little of how many there are.
     """
 
     reason: str
     strata: Mapping[int, float]
+    look: LookBack | None
+    label_deviation: tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True)

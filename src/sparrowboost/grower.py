@@ -16,13 +16,14 @@ from sparrowboost.monotone import FREE, Bounds, Floats
 from sparrowboost.params import Params
 from sparrowboost.sample import BLOCK_ROWS
 from sparrowboost.scanner import Scanner
-from sparrowboost.stopping import SHRINK, Adaptive, Edge, Paper, Split, SplitFinder
+from sparrowboost.stopping import SHRINK, Adaptive, Edge, Paper, Split, SplitFinder, stand_out
 from sparrowboost.tree import Tree, TreeBuilder
 
 gain_of = attrgetter("gain")
 
 START_VALUES = 1 << 20  # scanned before the first check: less is hardly quicker
 GROWTH = 2.0  # of the run, between checks
+MIN_Z = 1.0  # of a split without a proof: less than any noise shows
 TINY = 1e-300  # instead of 0
 
 
@@ -49,6 +50,7 @@ class Grown:
     gamma_certified: float  # what is certain of it
     n_proved: int  # splits that the rule proved; the others were taken after a full pass
     run_rows: int
+    sides: tuple[float, float]  # what the first split says of its left and right: 1 or -1
 
 
 def max_depth(params: Params) -> int:
@@ -71,7 +73,9 @@ class AdaptiveGrower:
 
     All leaves' evidence is of the same rows, so that their gains compare. The leaf of the largest
     gain is split if its split is proved; if not, the run is extended. When the run is the whole
-    sample, a split is taken if it stands out from noise: by `noise` standard deviations.
+    sample, splits are taken without a proof: some may be needed to find one that counts, since what
+    features do together shows only when one of them was split by. But there is no tree before one
+    stood out from noise.
 
     With `exact`, every tree is grown on the whole sample: where that is all the data and it is not
     much, less costs accuracy and saves little. The noise of these rows stays the same from tree to
@@ -88,11 +92,10 @@ class AdaptiveGrower:
         loss: Loss,
         params: Params,
         *,
-        noise: float,
         exact: bool,
     ) -> None:
         self._scanner, self._finder, self._rule, self._loss = scanner, finder, rule, loss
-        self._noise, self._exact = noise, exact
+        self._exact = exact
         self._rate, self._max_leaves = params.learning_rate, params.max_leaves
         self._max_depth = max_depth(params)
         self._min_weight = params.min_child_weight
@@ -100,15 +103,17 @@ class AdaptiveGrower:
         self._least = max(1, -(-START_VALUES // values))
         self._start = self._least
         self._fitted = np.zeros(scanner.slots.n_features)
+        self._stood_out = exact  # whether a tree ever did
 
     @property
     def memory(self) -> Floats:
         """Blocks with which the next run begins, and what is fitted of each feature's noise."""
-        return np.array([self._start, *self._fitted])
+        return np.array([self._start, self._stood_out, *self._fitted], np.float64)
 
     @memory.setter
     def memory(self, memory: Floats) -> None:
-        self._start, self._fitted = int(memory[0]), memory[1:].copy()
+        self._start, self._stood_out = int(memory[0]), bool(memory[1])
+        self._fitted = memory[2:].copy()
 
     def grow(self, model: Model) -> Grown | None:
         scanner = self._scanner
@@ -120,7 +125,7 @@ class AdaptiveGrower:
         leaves = [self._look(Leaf(0, 0))]
         fitted = np.zeros_like(self._fitted)
         root: Split | None = None
-        proved = 0
+        proved, chances = 0, []
         while tree.n_leaves < self._max_leaves:
             leaf = max(leaves, key=gain_of)
             split = leaf.split
@@ -129,16 +134,18 @@ class AdaptiveGrower:
                     break
                 certain = False
             else:
-                certain = self._rule.proved(split)
+                certain = self._proved(leaf.number, split)
             if not certain and not scanner.full:
                 scanner.extend(int(np.ceil(GROWTH * scanner.n_run)))
                 for leaf in leaves:
                     self._look(leaf)
                 continue
             assert split is not None
-            if not certain and split.z <= self._noise:
+            if not certain and not self._exact and split.z <= MIN_Z:
                 leaf.see(None)
                 continue
+            if not self._stood_out:
+                chances.append(self._finder.noise_chance(split.z))
             root = root or split
             proved += int(certain)
             gain = split.gain * scanner.sample_per_run
@@ -159,13 +166,21 @@ class AdaptiveGrower:
         self._start = max(self._least, -(-scanner.n_run // 2))
         if scanner.full and proved < tree.n_leaves - 1:
             self._start = scanner.n_run
-        if root is None:
+        self._stood_out = self._stood_out or stand_out(chances)
+        if root is None or not self._stood_out:
             return None
         finished = tree.finish((self._rate * self._values(tree)).astype(np.float32))
         scanner.finish(finished)
         if self._exact:
             self._fitted += self._rate * SUBSET_NOISE * fitted
-        return Grown(finished, root.gamma, root.gamma_certified, proved, scanner.n_rows)
+        return Grown(finished, root.gamma, root.gamma_certified, proved, scanner.n_rows, root.sides)
+
+    def _proved(self, leaf: int, split: Split) -> bool:
+        """Whether a leaf's split is proved, also by the variance on each of its sides."""
+        if not self._rule.proved(split):
+            return False
+        v_left = self._scanner.left_squares(leaf, split.feature, split.mask)
+        return self._rule.proved(split.by_side(v_left))
 
     def _values(self, tree: TreeBuilder) -> Floats:
         """(leaves,) best values that the constraints allow."""
@@ -256,7 +271,8 @@ class PaperGrower:
         finished = tree.finish(np.array(value, np.float32))
         scanner.finish(finished)
         rule, gamma = fired[0]
-        return Grown(finished, rule.gamma, gamma, len(fired), run_rows)
+        sides = (rule.sign, -rule.sign)
+        return Grown(finished, rule.gamma, gamma, len(fired), run_rows, sides)
 
     def _step(self, gamma: float) -> float:
         """How far a rule moves the values of a leaf's two sides."""

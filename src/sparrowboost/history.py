@@ -9,13 +9,18 @@ from sparrowboost.events import Event, Finished, SampleDrawn, TreeAdded
 from sparrowboost.memory import peak_rss
 
 FORMAT = "sparrow-history"
-VERSION = 1
+VERSION = 2  # 1 had no looks back and no deviations
 
 TREES = (
     "n_trees", "seconds", "gamma", "gamma_certified", "n_eff", "sample_rows", "rows_scanned",
     "rows_read", "bytes_read", "n_rules", "n_proved", "run_rows",
 )  # fmt: skip
-SAMPLES = ("n_trees", "seconds", "reason", "rows", "n_eff", "strata")
+DEVIATIONS = ("deviation_negative", "deviation_positive")
+LOOKS = {  # column: what it is in a LookBack
+    "look_trees": "n_trees", "own": "own", "fresh": "fresh", "error": "error",
+    "gamma": "gamma", "gamma_certified": "gamma_certified", "gamma_fresh": "gamma_fresh",
+}  # fmt: skip
+SAMPLES = ("n_trees", "seconds", "reason", "rows", "n_eff", "strata", *DEVIATIONS, *LOOKS)
 TOTALS = (
     "n_trees", "seconds", "rows_scanned", "rows_read", "rows_kept", "n_samples", "bytes_read",
 )  # fmt: skip
@@ -35,7 +40,10 @@ class History:
     scores : dict of str to list
         For each tree, the scores of the validation data; empty without.
     samples : dict of str to list
-        For each sample: n_trees and seconds when it was put in use, reason, rows, n_eff, strata.
+        For each sample: n_trees and seconds when it was put in use, reason, rows, n_eff, strata;
+        deviation_negative and deviation_positive, its label_deviation. Of the trees before it, of
+        which its rows tell: look_trees, how many; own, fresh, error, gamma, gamma_certified,
+        gamma_fresh, as in `sparrowboost.lookback.LookBack`. None where it does not look back.
     totals : dict
         Of the last event: n_trees, seconds, rows_scanned, rows_read, rows_kept, n_samples,
         bytes_read; and peak_bytes, the most memory that the process had held.
@@ -87,7 +95,9 @@ class History:
 
     def _add_sample(self, event: SampleDrawn) -> None:
         row = (event.n_trees, event.seconds, event.reason, event.sample_rows, event.n_eff)
-        for column, value in zip(self.samples.values(), (*row, dict(event.strata)), strict=True):
+        look = [None if event.look is None else getattr(event.look, of) for of in LOOKS.values()]
+        values = (*row, dict(event.strata), *event.label_deviation, *look)
+        for column, value in zip(self.samples.values(), values, strict=True):
             column.append(value)
 
     @property
@@ -114,15 +124,19 @@ class History:
         """The history that `to_json` gave."""
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise DataError("this is not a history of a training; give what to_json returned.")
-        if data["version"] != VERSION:
+        if data["version"] not in range(1, VERSION + 1):
             raise DataError(
-                f"the history has version {data['version']}, this Sparrow reads version {VERSION}; "
+                f"the history has version {data['version']}, this Sparrow reads up to {VERSION}; "
                 "use the Sparrow that wrote it, or a newer one."
             )
         self = cls()
         self.trees = {name: list(data["trees"][name]) for name in TREES}
         self.scores = {name: list(column) for name, column in data["scores"].items()}
-        self.samples = {name: list(data["samples"][name]) for name in SAMPLES}
+        samples = data["samples"]
+        if data["version"] == 1:
+            nothing = [None] * len(samples["n_trees"])
+            samples = samples | dict.fromkeys((*DEVIATIONS, *LOOKS), nothing)
+        self.samples = {name: list(samples[name]) for name in SAMPLES}
         self.samples["strata"] = [
             {int(k): w for k, w in of.items()} for of in self.samples["strata"]
         ]

@@ -54,7 +54,8 @@ class Params:
         target gamma, shrunk after each failed pass; with loss="exponential" only.
     sample_size : int or "auto"
         Rows in memory. "auto" takes all rows up to 80 million values, if they fit; else it starts
-        with 32,768 and doubles as proofs need more, within the memory limit. A number fixes it.
+        with 32,768, and samples grow within the memory limit when fresh rows show that trees fit
+        the noise of those before. A number fixes it.
     theta : float
         A new sample is drawn when n_eff falls below this share of what the draw started with. 0.5:
         less works longer with rows that hardly count any more, more reads the disk more often.
@@ -62,7 +63,10 @@ class Params:
         adaptive: share of the measured edge that must be certain before a split is taken early.
         On paper the progress for each row read is largest near 1/2; from 0.1 to 0.7 little changes.
     sigma : float
-        Chance that any false rule ever fires. 0.001 is the paper's; less asks for more rows.
+        Chance that some false split of a leaf is ever proved, over all splits of that leaf and
+        however many rows are read, if no tree was fitted to them before. It is for each leaf of
+        each tree: of a thousand leaves with nothing to learn, one is expected to be split. 0.001
+        is the paper's; less asks for more rows.
     gamma_0 : float
         paper: the first target of the advantage over a coin, which is below 0.5. 0.25 is half of
         that; a target that is too high costs passes in which no rule fires.
@@ -73,7 +77,9 @@ class Params:
         may have any score.
     early_stopping_rounds : int or None
         End when the validation score has not improved for so many trees; the best model is kept.
-        None: all trees are trained, and no validation rows are needed.
+        Where samples are drawn, that first brings a fresh, larger one, and training ends if the
+        score does not improve on the largest either. None: all trees are trained, and no validation
+        rows are needed.
     eval_metric : {"log_loss", "auc", "exponential_loss"}
         The score that early stopping goes by. log_loss is what the default loss minimises; auc
         sorts the validation rows after each tree, which takes time.

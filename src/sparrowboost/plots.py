@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.errors import DataError, MissingExtraError
-from sparrowboost.history import History
+from sparrowboost.history import DEVIATIONS, LOOKS, History
 from sparrowboost.importance import feature_importances
 from sparrowboost.model import Model
+from sparrowboost.soundness import MOST_DEVIATION
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,6 +31,11 @@ BAR_HEIGHT = 0.24  # inches, of a figure of bars, for each
 MAX_NAME = 28  # letters of a feature's name
 UPPER = 0.46  # share of the height for n_eff where strata are below
 GAP = 0.14
+DRAW_PARTS = (0.4, 0.2, 0.2)  # of the height, for advantages, falls and deviations of draws
+DRAW_GAP = 0.1
+LIKELY = 2.0  # standard deviations, which one draw in 20 exceeds
+RATIOS = (-0.3, 1.3)  # shown, of the fall of the loss on fresh rows to that on trees' own
+FAR = 6.0  # standard deviations; where rows weigh next to nothing, -100 is no harm
 LEVELS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0)  # of a stratum's share of the weight, told apart
 MAX_RULES = 40  # lines across the picture: more would hide it, and become short
 LEAST_SHARE = 0.005  # of the weight, in some draw: lighter strata at either end are not shown
@@ -40,8 +46,9 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 REASONS = {  # marker, colour and words for why a sample was replaced
     "n_eff": ("o", ORANGE, "n_eff fell"),
-    "passes": ("s", GREEN, "read often"),
+    "rules": ("s", GREEN, "rules enough"),
     "no split stands out": ("^", PURPLE, "no split"),
+    "patience": ("D", GREY, "no better"),
 }
 
 
@@ -226,7 +233,6 @@ def plot_sample(history: History, ax: Axes | None = None) -> Axes:
 def _strata(ax: Axes, edges: Floats, strata: Sequence[dict[int, float]]) -> None:
     """Below `ax`: how the weight of each draw lay in the strata. `edges` are the draws' times."""
     from matplotlib.colors import BoundaryNorm, ListedColormap, to_rgba
-    from matplotlib.transforms import Bbox
 
     step = -(-len(strata) // MAX_COLUMNS)
     strata, edges = strata[::step], np.append(edges[:-1:step], edges[-1])
@@ -237,14 +243,7 @@ def _strata(ax: Axes, edges: Floats, strata: Sequence[dict[int, float]]) -> None
     share = share[shown[0] : shown[-1] + 1]
     power = every[0] + np.arange(shown[0], shown[-1] + 2)  # where strata begin, and the last ends
 
-    def upper_part(ax: Axes, renderer: Any) -> Bbox:
-        box = ax.get_position(original=True)
-        return Bbox.from_extents(box.x0, box.y1 - UPPER * box.height, box.x1, box.y1)
-
-    # `ax` gives up the lower part of its place, wherever a layout puts it.
-    ax.set_axes_locator(upper_part)
-    height = (1 - UPPER - GAP) / UPPER
-    below = ax.inset_axes((0, -height - GAP / UPPER, 1, height), sharex=ax)
+    (below,) = _parts_below(ax, (UPPER, 1 - UPPER - GAP), GAP)
     # Of one colour, more or less see-through: it goes with any background.
     n = len(LEVELS) - 1
     colors = ListedColormap([to_rgba(BLUE, 0.08 + 0.92 * (k / (n - 1)) ** 1.4) for k in range(n)])
@@ -270,6 +269,104 @@ def _strata(ax: Axes, edges: Floats, strata: Sequence[dict[int, float]]) -> None
     bar.minorticks_off()
     key.tick_params(length=0, labeltop=True, labelbottom=False, pad=1, labelsize="small")
     key.set_ylabel("share of all weight ", rotation=0, ha="right", va="center", fontsize="small")
+
+
+def plot_draws(history: History, ax: Axes | None = None) -> Axes:
+    """Whether draws and proofs are sound: what each new sample says of the trees before it.
+
+    Above: the mean advantage of these trees' first splits: certified, as measured when they were
+    found, and on the new sample's rows, which had no part in them. In the middle: how much the loss
+    fell by these trees on the new rows, over how much on the rows that they were grown on. Below:
+    how many rows of each label the draw stands for, less how many there are, in standard
+    deviations. What is off the scale stands at its end. Where no sample looks back, there is only
+    the part below.
+
+    Parameters
+    ----------
+    history : History
+        Of a training that drew samples.
+    ax : Axes, optional
+        Shares its place with the parts below, which are ``ax.child_axes``.
+
+    Returns
+    -------
+    Axes
+    """
+    if not has_draws(history):
+        raise DataError(
+            "the history has no draws to be judged: all rows were in memory, or an older Sparrow "
+            "wrote it."
+        )
+    of = {name: np.array(history.samples[name], np.float64) for name in (*DEVIATIONS, *LOOKS)}
+    draw = np.arange(1, len(of["own"]) + 1)
+    dots = {"ls": "", "mew": 0, "ms": 5.0 if len(draw) <= MAX_RULES else 2.5}
+    ax = _axes(ax, height=5.4 if has_looks(history) else HEIGHT)
+    parts = [ax]
+    if has_looks(history):
+        parts += _parts_below(ax, DRAW_PARTS, DRAW_GAP)
+        _advantages(ax, draw, of, dots)
+        _falls(parts[1], draw, of, dots)
+    rows = parts[-1]
+    _deviations(rows, draw, of, dots)
+    for part in parts:
+        _tidy(part)
+        _legend(part, handlelength=1.0)
+        part.tick_params(labelbottom=part is rows)
+    ax.set_xlim(0.5, len(draw) + 0.5)
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    rows.set_xlabel("sample")
+    return ax
+
+
+def has_draws(history: History) -> bool:
+    """Whether samples were drawn, and it is known how far they are off."""
+    known = None not in history.samples[DEVIATIONS[0]]
+    return known and any(history.samples["strata"])
+
+
+def has_looks(history: History) -> bool:
+    """Whether some sample looks back at the trees before it."""
+    return any(trees is not None for trees in history.samples["look_trees"])
+
+
+def _advantages(ax: Axes, draw: Any, of: dict[str, Floats], dots: dict[str, Any]) -> None:
+    """The advantage of first splits, in three ways."""
+    ax.plot(draw, of["gamma"], "o", color=ORANGE, label="measured", **dots)
+    ax.plot(draw, of["gamma_fresh"], "D", color=GREEN, label="on fresh rows", **dots)
+    ax.plot(draw, of["gamma_certified"], "s-", color=BLUE, lw=1.4, ms=2.5, label="certified")
+    edges = np.array([of["gamma"], of["gamma_fresh"], of["gamma_certified"]])
+    ax.set_ylim(1.1 * min(np.nanmin(edges), 0.0), 1.1 * np.nanmax(edges) or 1.0)
+    ax.set_ylabel("advantage γ")
+
+
+def _falls(ax: Axes, draw: Any, of: dict[str, Floats], dots: dict[str, Any]) -> None:
+    """The fall of the loss on fresh rows, over that on the rows that trees were grown on."""
+    own = np.where(of["own"] > 0, of["own"], np.nan)
+    ratio, error = of["fresh"] / own, LIKELY * of["error"] / own
+    for level in (0, 1):
+        ax.axhline(level, color=GREY, lw=0.8, zorder=1)
+    ax.errorbar(draw, ratio, error, fmt="none", ecolor=GREEN, elinewidth=1.0)
+    shown, words = np.clip(ratio, *RATIOS), "fall of the loss"
+    ax.plot(draw, shown, "D", color=GREEN, label=words, clip_on=False, **dots)
+    ax.set_ylim(*RATIOS)
+    ax.set_yticks([0, 0.5, 1])
+    ax.set_ylabel("fresh / own")
+
+
+def _deviations(ax: Axes, draw: Any, of: dict[str, Floats], dots: dict[str, Any]) -> None:
+    """How many rows of each label draws stand for, less how many there are."""
+    for level in (-LIKELY, LIKELY):
+        ax.axhline(level, color=GREY, lw=0.8, ls="--", zorder=1)
+    ax.plot([], [], " ", label="rows:")
+    for name, marker, color, words in zip(
+        DEVIATIONS, "v^", (BLUE, ORANGE), ("negative", "positive"), strict=True
+    ):
+        ax.plot(draw, np.clip(of[name], -FAR, FAR), marker, color=color, label=words, **dots)
+    most = max(np.abs(line.get_ydata()).max(initial=0) for line in ax.lines)
+    ax.set_ylim(-1.25 * most, 1.25 * most)
+    step = LIKELY if most < MOST_DEVIATION else MOST_DEVIATION
+    ax.set_yticks([-step, 0, step])
+    ax.set_ylabel("σ")
 
 
 def showable(name: str) -> str:
@@ -309,6 +406,25 @@ def _axes(ax: Axes | None, height: float = HEIGHT) -> Axes:
     from matplotlib import pyplot
 
     return pyplot.subplots(figsize=(WIDTH, height), layout="constrained")[1]
+
+
+def _parts_below(ax: Axes, shares: Sequence[float], gap: float) -> list[Axes]:
+    """Let `ax` keep the first of these shares of its height, and give the others to new axes."""
+    from matplotlib.transforms import Bbox
+
+    upper, *others = shares
+
+    def upper_part(ax: Axes, renderer: Any) -> Bbox:
+        box = ax.get_position(original=True)
+        return Bbox.from_extents(box.x0, box.y1 - upper * box.height, box.x1, box.y1)
+
+    # `ax` gives up the lower part of its place, wherever a layout puts it.
+    ax.set_axes_locator(upper_part)
+    parts, bottom = [], 0.0
+    for share in others:
+        bottom -= (gap + share) / upper
+        parts.append(ax.inset_axes((0, bottom, 1, share / upper), sharex=ax))
+    return parts
 
 
 def _need_trees(history: History) -> None:

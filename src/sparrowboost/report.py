@@ -34,12 +34,16 @@ from sparrowboost.plots import (
     ORANGE,
     PURPLE,
     check_matplotlib,
+    has_draws,
+    has_looks,
+    plot_draws,
     plot_edges,
     plot_importance,
     plot_sample,
     plot_training,
     showable,
 )
+from sparrowboost.soundness import Auditor
 from sparrowboost.store import Dataset
 
 if TYPE_CHECKING:
@@ -85,6 +89,18 @@ METRICS = {  # words, and whether less is better
 STRATA_WORDS = (
     "Above: how large a part of the sample's rows still counts. Below: at each draw, how the "
     "weight of all rows was spread over the strata, from light rows to heavy ones."
+)
+LOOKS_WORDS = (
+    "What each new sample says of the trees before it, in which its rows had no part. Above: how "
+    "much better than a coin their first splits are; what is certified should be below what fresh "
+    "rows show. In the middle: how much the loss fell by these trees on fresh rows, over how much "
+    "on the rows that they were grown on. At 1 the sample was as good as all rows; at 0 the trees "
+    "learned its noise. Below, the draws themselves. "
+)
+DRAWS_WORDS = (
+    "How many rows of each label a draw stands for, less how many there are, in standard "
+    "deviations. Chance keeps it mostly within the dashed lines, at 2; far below them is no harm "
+    "where many rows weigh next to nothing. What is off the scale stands at its end."
 )
 WHOLE_WORDS = "How large a part of the rows still counts. All rows are in memory; none were drawn."
 
@@ -183,7 +199,7 @@ def _page(
 <main>
 <h1>{text(title)}</h1>
 <p>{text(_lead(model, history, dataset))}</p>
-<div class="tiles">
+{_doubts(history)}<div class="tiles">
 {_tiles(history, dataset)}
 </div>
 <h2>How training went</h2>
@@ -228,6 +244,14 @@ def _lead(model: Model, history: History, dataset: Dataset | None) -> str:
     return (
         f"The model has {model.n_trees:,} trees{kept} of up to {leaves} leaves.{on} "
         f"Training ended {ENDS.get(history.reason, f'by {history.reason}')}."
+    )
+
+
+def _doubts(history: History) -> str:
+    """What training has warned of."""
+    return "".join(
+        f'<p class="doubt"><b>Warning:</b> {text(doubt)}</p>\n'
+        for doubt in Auditor.of(history).doubts()
     )
 
 
@@ -423,6 +447,16 @@ def _pictures(model: Model, history: History) -> str:
                 lambda ax: plot_sample(history, ax),
                 height=4.1,
             ),
+        ]
+    if has_draws(history):
+        looks = has_looks(history)
+        pictures += [
+            _figure(
+                "Draws and proofs, looked back at" if looks else "Draws",
+                LOOKS_WORDS + DRAWS_WORDS if looks else DRAWS_WORDS,
+                lambda ax: plot_draws(history, ax),
+                height=4.6 if looks else 2.2,
+            )
         ]
     if any(len(tree.feature) for tree in model.trees):
         pictures += [

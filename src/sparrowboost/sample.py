@@ -53,6 +53,8 @@ class Sample:
         Rows of the data that each stands for: 1 / the probability of being drawn.
     counted : bool
         Whether importances are numbers of rows, so that one of 3 is as good as three rows.
+    of_rows : int, optional
+        Rows of the data that it was drawn from; by default its own.
     """
 
     def __init__(
@@ -67,9 +69,11 @@ class Sample:
         whole: bool,
         copies: npt.NDArray[np.float32],
         counted: bool = False,
+        of_rows: int | None = None,
     ) -> None:
+        self.of_rows = len(label) if of_rows is None else of_rows
         self.bins, self.label, self.u, self.score, self.copies = bins, label, u, score, copies
-        self.n, self.whole, self.counted, self._loss = len(label), whole, counted, loss
+        self.n, self.whole, self.counted, self.loss = len(label), whole, counted, loss
         self.n_blocks = -(-self.n // BLOCK_ROWS)
         self.w = np.empty(self.n, np.float32)
         self._version = np.full(self.n_blocks, n_trees)
@@ -77,42 +81,59 @@ class Sample:
         self._heaviest = np.empty(self.n_blocks, np.float32)
         for block in range(self.n_blocks):
             self._weigh(block)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Note how the sample is while it is new: its n_eff, and what an ordinary row weighs."""
         self.n_eff_drawn = self.n_eff
-        # What an ordinary row weighed when the sample was new; rows of no importance are none.
-        rows = float(u.sum(dtype=np.float64)) if counted else int(np.count_nonzero(u))
-        self.unit = self.weight / max(rows, 1)
+        # Rows of no importance are none.
+        counted = self.u.sum(dtype=np.float64) if self.counted else np.count_nonzero(self.u)
+        self.unit = self.weight / max(float(counted), 1.0)
+
+    @property
+    def n_trees(self) -> int:
+        """Trees that all its scores hold, those of blocks that were not scanned lately, too."""
+        return int(self._version.min()) if self.n else 0
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """The sample as it is now, to go on from; no tree was grown on it yet."""
-        numbers = np.array([self._version[0], self.n_eff_drawn, self.unit])
+        numbers = np.array([self._version[0], self.n_eff_drawn, self.unit, self.of_rows])
         arrays = (self.bins, self.label, self.u, self.score, self.copies, numbers)
         return dict(zip(STATE, arrays, strict=True))
 
     @classmethod
     def restored(cls, state: Mapping[str, npt.NDArray[Any]], loss: Loss) -> Sample:
         """The sample of a state."""
-        bins, label, u, score, copies, (n_trees, n_eff, unit) = (state[name] for name in STATE)
+        bins, label, u, score, copies, numbers = (state[name] for name in STATE)
+        n_trees, n_eff, unit, of_rows = numbers.tolist()
         sample = cls(bins, label, u, score, int(n_trees), loss, whole=False, copies=copies)
-        sample.n_eff_drawn, sample.unit = float(n_eff), float(unit)
+        sample.n_eff_drawn, sample.unit, sample.of_rows = n_eff, unit, int(of_rows)
         return sample
 
     def bound_shares(self, share: float) -> None:
-        """Cut the importance of rows that hold more than this share of the sample's weight."""
-        most = share * self.weight
-        heavy = np.flatnonzero(self.w > most)
+        """Cut the importance of rows, so that none holds more than this share of all weight.
+
+        If k rows are cut to the weight `most` and `rest` is that of the others, then
+        most = share * (rest + k * most). To cut some lowers the total, so that more may have to be.
+        """
+        most, heavy = share * self.weight, np.empty(0, np.int64)
+        while len(more := np.flatnonzero(self.w > most)) > len(heavy):
+            heavy = more
+            rest = self.weight - float(self.w[heavy].sum(dtype=np.float64))
+            most = share * max(rest, 0.0) / (1 - share * len(heavy))
         if len(heavy):
             self.u = self.u.copy() if self.u is self.copies else self.u
             self.u[heavy] *= most / self.w[heavy]
             for block in np.unique(heavy // BLOCK_ROWS):
                 self._weigh(int(block))
-            self.n_eff_drawn = self.n_eff
+            self._settle()
 
     def rows(self, block: int) -> slice:
         return slice(block * BLOCK_ROWS, min((block + 1) * BLOCK_ROWS, self.n))
 
     def _weigh(self, block: int) -> None:
         rows = self.rows(block)
-        self._loss.weigh(
+        self.loss.weigh(
             self.label[rows], self.u[rows], self.score[rows], self.w[rows], self._totals[block]
         )
         self._heaviest[block] = self.w[rows].max()

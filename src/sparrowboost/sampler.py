@@ -6,7 +6,12 @@ One draw, for one version of the model. A row of weight w shall stand in it w / 
     2  bring the rows read up to date with the trees that they have not seen; weigh them
     3  keep a row with chance min(1, w / (share * scale)), and note how many rows it stands for,
        1 / (share * chance): that holds for weights that have drifted, too
-    4  append every row read to the stratum of its new weight
+    4  append every row read to the stratum of its label and new weight
+
+Such a draw is as good as one of rows by themselves: what chance decides for many rows at once,
+which chunks are read, is the same for each label, and nearly so for rows that waited as long
+(strata.py). So a total over the draw varies no more than its rows make it vary, which is what
+n_eff and the proofs of splits take for granted.
 
 Rows never read lie in the store, whose blocks of each label are one more stratum: under the base
 rule all rows of a label weigh the same, and of what they weigh later the last sample gives an idea.
@@ -33,7 +38,7 @@ from sparrowboost.model import Model
 from sparrowboost.sample import Sample, keep_every_second
 from sparrowboost.shuffle import permuted
 from sparrowboost.store import Dataset
-from sparrowboost.strata import N_STRATA, STATE_BYTES, Rows, Strata
+from sparrowboost.strata import N_STRATA, STATE_BYTES, Picked, Rows, Strata
 from sparrowboost.threads import ordered_map
 
 A = TypeVar("A")
@@ -47,6 +52,10 @@ GUIDE_ROWS = 1 << 16  # added up at a time
 GUIDE_BYTES = 4 + 1  # of a guide, for each row of the sample that it is made of
 MAX_COUNT = 256  # of rows that one stands for; up to there, sums are exact (kernels/scores.py)
 MEMORY_OF_SPREAD = 0.5  # how much the last draw counts in what a stratum's weights are like now
+# Chunks of a stratum that are read at least, by the rows that it gives to the draw: fewer could
+# have drifted unlike the others, and no row of the draw would show it.
+ROWS_PER_CHUNK = 16
+MANY_CHUNKS = 16
 
 
 @dataclass
@@ -254,6 +263,12 @@ class Sampler:
         return self._dataset.n_rows
 
     @property
+    def label_rows(self) -> tuple[int, int]:
+        """Negative and positive ones among these."""
+        positive = self._dataset.n_positive
+        return self.n_rows - positive, positive
+
+    @property
     def complete(self) -> bool:
         """Whether these are all."""
         return self._arriving is None or self.n_rows == self._arriving.n_rows
@@ -282,55 +297,55 @@ class Sampler:
             weighted=self._dataset.weighted,
         )
         picker = _Picker(buffer, scale, rng)
-        rows_read = 0
-        for source in self._sources(scale, guide, model.n_trees, rng):
-            rows_read += self._draw_from(source, model, picker)
+        rows_read = self._draw_from(self._parts(scale, guide, model.n_trees, rng), model, picker)
         sample = self._finish(buffer, model.n_trees, whole=False, seed=int(rng.integers(2**63)))
         return sample, rows_read
 
-    def _draw_from(self, source: _Source, model: Model, picker: _Picker) -> int:
-        """Read, update, pick and put back the rows of one source; how many there were."""
+    def _draw_from(self, parts: list[_Part], model: Model, picker: _Picker) -> int:
+        """Read, update, pick and put back all rows of some parts; how many there were."""
         forest, n_trees = model.forest.arrays, model.n_trees
 
-        def work(item: Any) -> _Weighed:
-            rows = source.read(item)
+        def work(part: _Part) -> _Weighed:
+            rows = self._rows_of_block(part.block) if part.picked is None else self._read(part)
             catch_up(rows, forest, n_trees)
             w = np.empty(len(rows.label), np.float32)
             u = rows.weight if len(rows.weight) else np.ones(len(w), np.float32)
             self._loss.weigh(rows.label, u, rows.score, w, np.empty(2))
             # A block's rows lie in the order of the source. A stratum's chunks are read by chance,
             # so rows that were next to each other there must not come into the same one.
-            order = permuted(len(w), self._seed, item) if source.stratum is None else None
+            order = permuted(len(w), self._seed, part.block) if part.picked is None else None
             return _Weighed(rows, w, order)
 
-        n_read, squares = 0, 0.0
-        for item, weighed in zip(source.items, self._map(work, source.items), strict=True):
+        n_read, found = 0, np.zeros((N_STRATA, 2))
+        for part, weighed in zip(parts, self._map(work, parts), strict=True):
             rows, w, _ = weighed
-            picker.pick(rows, w, source.share)
-            if n_trees > 0 or source.stratum is not None:
+            picker.pick(rows, w, part.share)
+            if n_trees > 0 or part.picked is not None:
                 self._put_back(weighed)
-                source.forget(item)
+            if part.picked is not None and self._strata is not None:
+                self._strata.forget(part.picked)
+                found[part.stratum] += len(w), float(np.square(w, dtype=np.float64).sum())
             n_read += len(w)
-            squares += float(np.square(w, dtype=np.float64).sum())
-        if source.stratum is not None and n_read:
-            self._learn(source.stratum, (squares / n_read) ** 0.5)
+        self._learn(*found.T)
         return n_read
 
-    def _sources(
+    def _parts(
         self, scale: float, guide: Guide, n_trees: int, rng: np.random.Generator
-    ) -> Iterator[_Source]:
-        """What to read of the store and of each stratum."""
-        if self._strata is not None:
-            strata = self._strata
-            before = [(k, strata.n_chunks(k)) for k in range(N_STRATA) if strata.n_chunks(k)]
-            # All are picked before the first row is put back: no row is met twice in a draw.
-            plans = []
-            for k, n_chunks in before:
+    ) -> list[_Part]:
+        """What to read of each stratum and of the store.
+
+        All is picked before the first row is put back: no row is met twice in a draw.
+        """
+        parts = []
+        strata = self._strata
+        for k in range(N_STRATA) if strata is not None else ():
+            assert strata is not None
+            if strata.size(k):
                 weight = max(strata.upper(k), self._spread[k])
-                n = max(1, min(n_chunks, int(np.ceil(n_chunks * weight / scale))))
-                picked = strata.pick(k, n, rng)
-                plans.append(_Source(k, n / n_chunks, picked, strata.read, strata.forget))
-            yield from plans
+                n = math.ceil(strata.n_chunks(k) * min(weight / scale, 1.0))
+                kept = strata.size(k) * min(weight / scale, 1.0)
+                n = max(n, min(math.ceil(kept / ROWS_PER_CHUNK), MANY_CHUNKS))
+                parts += [_Part(p.share, k, p) for p in strata.pick(k, n, rng)]
         for label, unread in enumerate(self._unread):
             if not len(unread):
                 continue
@@ -342,7 +357,8 @@ class Sampler:
             items = np.sort(order[:n])
             rows = self._dataset.block_rows
             share = rows[items].sum() / rows[unread].sum()
-            yield _Source(None, share, items.tolist(), self._rows_of_block, lambda item: None)
+            parts += [_Part(share, block=int(block)) for block in items]
+        return parts
 
     def weigh_base(self) -> Guide:
         """The weights that rows have under the base score."""
@@ -383,10 +399,17 @@ class Sampler:
         data = self._dataset
         return Strata(self._folder, data.n_features, weighted=data.weighted, keep=self._keep)
 
-    def _learn(self, stratum: int, spread: float) -> None:
-        """Remember what a stratum's weights were when read: drifted rows ask for more reading."""
-        old = self._spread[stratum] or spread
-        self._spread[stratum] = MEMORY_OF_SPREAD * spread + (1 - MEMORY_OF_SPREAD) * old
+    def _read(self, part: _Part) -> Rows:
+        assert self._strata is not None
+        assert part.picked is not None
+        return self._strata.read(part.picked)
+
+    def _learn(self, rows: npt.NDArray[np.float64], squares: npt.NDArray[np.float64]) -> None:
+        """Remember what strata's weights were when read: drifted rows ask for more reading."""
+        read = rows > 0
+        spread = np.sqrt(squares[read] / rows[read])
+        old = np.where(self._spread[read] > 0, self._spread[read], spread)
+        self._spread[read] = MEMORY_OF_SPREAD * spread + (1 - MEMORY_OF_SPREAD) * old
 
     def _finish(self, buffer: _Buffer, n_trees: int, *, whole: bool, seed: int) -> Sample:
         bins, label, copies, weight, score = buffer.parts()
@@ -394,7 +417,16 @@ class Sampler:
         u = copies * weight if len(weight) else copies
         counted = whole and len(weight) > 0 and are_counts(weight)
         sample = Sample(
-            bins, label, u, score, n_trees, self._loss, whole=whole, copies=copies, counted=counted
+            bins,
+            label,
+            u,
+            score,
+            n_trees,
+            self._loss,
+            whole=whole,
+            copies=copies,
+            counted=counted,
+            of_rows=self.n_rows,
         )
         if not whole:
             sample.bound_shares(max(MAX_SHARE, MIN_SHARE_ROWS / max(sample.n, 1)))
@@ -422,14 +454,13 @@ def catch_up(rows: Rows, forest: tuple[npt.NDArray[Any], ...], n_trees: int) -> 
 
 
 @dataclass(frozen=True)
-class _Source:
-    """Part of a draw: some chunks of one stratum, or blocks of the store."""
+class _Part:
+    """Part of a draw that is read at once: some chunks of one stratum, or a block of the store."""
 
-    stratum: int | None
-    share: float  # of its chunks that are read
-    items: list[Any]
-    read: Callable[[Any], Rows]
-    forget: Callable[[Any], None]
+    share: float  # chance with which it was to be read
+    stratum: int = -1
+    picked: Picked | None = None
+    block: int = -1
 
 
 class _Weighed(NamedTuple):

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from sparrowboost.bundles import find_bundles
 from sparrowboost.evidence import Evidence, Slots
 from sparrowboost.forest import Forest
-from sparrowboost.kernels.evidence import add_curved_rows, add_leaf_sums, add_rows
+from sparrowboost.kernels.evidence import add_curved_rows, add_leaf_sums, add_rows, add_squares
 from sparrowboost.kernels.partition import split_rows, start_rows
 from sparrowboost.kernels.scores import add_values
 from sparrowboost.sample import BLOCK_ROWS, Sample
@@ -221,6 +221,31 @@ class Scanner:
         values = n_rows * self._scanned.n_features
         n = max(1, min(len(self._parts), len(blocks), values // PART_VALUES))
         return [blocks] if n == 1 else np.array_split(blocks, n)
+
+    def left_squares(self, leaf: int, feature: int, mask: Mask) -> float:
+        """Sum of w**2 of a leaf's rows in the run that a split would send left."""
+        sample, (row, column) = self.sample, self._strides
+        parts = self._cut(self._blocks, self._rows[leaf])
+        sums = np.zeros((len(parts), 1))
+
+        def work(part: Blocks, own: npt.NDArray[np.float64]) -> None:
+            add_squares(
+                self._split_by,
+                feature * column,
+                row,
+                sample.w,
+                self._order,
+                self._begin,
+                self._count,
+                part,
+                BLOCK_ROWS,
+                leaf,
+                mask,
+                own,
+            )
+
+        self._crew.run([partial(work, part, sums[k]) for k, part in enumerate(parts)])
+        return float(sums.sum())
 
     def leaf_sums(self) -> npt.NDArray[np.float64]:
         """(leaves, 3) W-, W+ and sum of w**2 / u of each leaf's rows in the run."""

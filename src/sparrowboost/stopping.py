@@ -2,14 +2,22 @@
 
 A candidate is a split of a leaf. Its evidence is a sum of independent terms, one for each row: its
 fluctuation after any number of rows is bounded by a law of the iterated logarithm: with chance
-1 - sigma no false candidate, of all |H| that are tested, ever exceeds
+1 - sigma no false candidate, of all |H| of one leaf, ever exceeds
 
     sqrt(2 V (ln ln n + B)),   B = ln(|H| / sigma),   V = sum w**2
+
+while rows come that no tree was fitted to. Sigma is for one leaf of one tree: with a thousand
+leaves, a thousand times sigma is what may be expected of false proofs.
+
+What a whole sample does not prove may still be more than noise. A tree's splits together tell:
+`SplitFinder.noise_chance` says how often noise would show one as good, and `stand_out` whether it
+would show so many.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,7 +30,7 @@ from sparrowboost.kernels.splits import best_edge, best_split
 from sparrowboost.monotone import FREE, Bounds, Floats, Monotone
 from sparrowboost.tree import MASK_WORDS, Mask
 
-SIGMA = 1e-3  # chance that any false rule ever fires (paper, appendix B)
+SIGMA = 1e-3  # chance that a false split of a leaf is ever proved (paper, appendix B)
 RHO = 0.3  # share of the empirical edge that must be certain; see docs/parameters.md
 L2 = 40.0  # rows' weight, added to each side of a split; chosen on data, see docs/parameters.md
 CATEGORY_L2 = 30.0  # the same where a category is a free number
@@ -34,6 +42,9 @@ SHRINK = 0.9  # of the best empirical advantage, the target after a pass in whic
 # z takes weights on both sides to be spread alike. Where a few heavy rows make up a side they are
 # not, and prove nothing.
 SOLID_ROWS = 30
+NOISE_CHANCE = 0.01  # that a tree of noise stands out from noise
+NORMAL_QUANTILE = 2.326  # of 1 - NOISE_CHANCE
+NO_NEIGHBOURS = 1e9  # instead of a span: categories are not alike
 MIN_SHARE = 1e-9  # of a leaf's weight on a side: less is rounding
 
 
@@ -56,11 +67,29 @@ class Split(NamedTuple):
     boundary: float  # of z, below which a split may be noise
     solid: bool  # each side has the weight of many rows, even if all weighed as the heaviest
 
+    def by_side(self, v_left: float) -> Split:
+        """The same with z by each side's own variance, of which the left's is V = `v_left`.
+
+        z compares the sides' means, L / W_L and R / W_R, of variances V_L / W_L**2 and
+        V_R / W_R**2. The search takes V_L / W_L for V / W, and so the sum for V / (W_L W_R).
+        """
+        left = sum(self.left)
+        right = sum(self.total) - left
+        taken = self.v / (left * right)
+        own = v_left / left**2 + max(self.v - v_left, 0.0) / right**2
+        return self._replace(z=self.z * math.sqrt(taken / own)) if own > 0 else self
+
     @property
     def gamma(self) -> float:
         """Advantage over a coin of predicting the heavier label on each side."""
         (l0, l1), (t0, t1) = self.left, self.total
         return 0.5 * (abs(l1 - l0) + abs((t1 - l1) - (t0 - l0))) / (t0 + t1)
+
+    @property
+    def sides(self) -> tuple[float, float]:
+        """The heavier label on the left and on the right: 1 or -1."""
+        (l0, l1), (t0, t1) = self.left, self.total
+        return (1.0 if l1 > l0 else -1.0), (1.0 if t1 - l1 > t0 - l0 else -1.0)
 
     @property
     def gamma_certified(self) -> float:
@@ -101,6 +130,24 @@ class SplitFinder:
         self._b: list[float] = b.tolist()
         self._work = np.empty((2, 256))
         self._found = np.empty(5)
+        # A number's last bin is for missing values; a category stands against the rest.
+        category = slots.category.astype(bool)
+        self._tests = np.where(category, slots.n_bins, np.maximum(slots.n_bins - 2, 0))
+        edge = 1 / np.maximum(slots.n_bins - 1, 2)
+        self._span = np.where(category, NO_NEIGHBOURS, 2 * np.log((1 - edge) / edge))
+
+    def noise_chance(self, z: float) -> float:
+        """How likely the best of all splits of a leaf of noise has such a z, or a larger one.
+
+        Of one feature: at most that of its cuts one by one; and since neighbours are much alike,
+        also that of the largest of all (Miller and Siegmund, Biometrics 1982).
+        """
+        z = max(z, 1.0)
+        density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+        one = math.erfc(z / math.sqrt(2))
+        largest = density * ((z - 1 / z) * self._span + 4 / z)
+        feature = np.minimum(np.minimum(self._tests * one, largest), 1 - 1e-16)
+        return float(-np.expm1(np.log1p(-feature).sum()))
 
     def b_of(self, feature: int, subset_of: int) -> float:
         """B = ln(|H| / sigma) of a feature; a subset is one of 2**(k - 1)."""
@@ -171,6 +218,16 @@ class SplitFinder:
         own, left = (t1 - t0) / (t0 + t1 + l2), (l1 - l0) / (l0 + l1 + l2)
         right = (t1 - l1 - (t0 - l0)) / (t0 + t1 - (l0 + l1) + l2)
         return self.monotone.part(split.feature, split.mask, bounds, own, left, right)
+
+
+def stand_out(chances: Sequence[float]) -> bool:
+    """Whether splits that noise would show with these chances are together more than noise.
+
+    Fisher's method: on noise -2 sum ln p is chi-square with two degrees of freedom for each. Its
+    quantile is Wilson and Hilferty's.
+    """
+    total, k = -2 * sum(math.log(max(p, 1e-300)) for p in chances), 2 * max(len(chances), 1)
+    return total > k * (1 - 2 / (9 * k) + NORMAL_QUANTILE * math.sqrt(2 / (9 * k))) ** 3
 
 
 @dataclass(frozen=True)

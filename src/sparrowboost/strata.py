@@ -1,6 +1,7 @@
-"""The strata: examples on disk by weight, sole owner of their file.
+"""The strata: examples on disk by label and weight, sole owner of their file.
 
-    stratum   ... [1/4, 1/2) | [1/2, 1) | [1, 2) | [2, 4) ...     by the weight when last seen
+    stratum   ... [1/4, 1/2) | [1/2, 1) | [1, 2) | [2, 4) ...     by the weight when last seen,
+                                                                  for each label by itself
 
 Each stratum is a queue: rows are appended to a buffer in memory, and a full buffer becomes a chunk
 in one scratch file. Chunks are taken out whole and their places in the file are used again, so the
@@ -9,8 +10,13 @@ system takes the room back.
 
     chunk   score (m,) float32 | seen (m,) int32 | weight (m,) float32 if any | bins | label
 
-Which chunks are taken is drawn at random. First in, first out would be biased: what has waited
-longest has drifted most, and would stand for all that came after it.
+A draw reads some chunks of a stratum, and they stand for all. That is as good as a draw of rows
+only if chunks are alike, and three things make them so. A stratum is of one label, so that chance
+does not decide how much of each label is read. Chunks are small, so that many are read. And of
+chunks that lie next to each other in the queue, which were put there by the same draw and have
+drifted alike, a fixed number is taken: `pick` cuts the queue into as many runs as chunks are
+wanted, and takes a random one of each. (First in, first out would be biased: what has waited
+longest has drifted most, and would stand for all that came after it.)
 """
 
 from __future__ import annotations
@@ -18,7 +24,8 @@ from __future__ import annotations
 import os
 import tempfile
 import zlib
-from collections.abc import Mapping
+from array import array
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,15 +38,19 @@ from sparrowboost.kernels.draws import find_strata
 from sparrowboost.kernels.rows import gather_rows
 from sparrowboost.lookup import Bins
 
-CHUNK_BYTES = 256 << 10  # read at random places about as fast as end to end
+CHUNK_BYTES = 8 << 10  # of 20 features 280 rows: so small that draws of thousands read many
+BATCH_BYTES = 256 << 10  # of chunks that are read together: one call for each costs too much
 LOWEST = -40  # log2 of the lightest weight told apart
-N_STRATA = 80  # up to 2**40, where the exponential loss cuts its margins
+N_WEIGHTS = 80  # up to 2**40, where the exponential loss cuts its margins
+N_BANDS = 2  # labels
+N_STRATA = N_BANDS * N_WEIGHTS
 STATE_BYTES = 1 + 4 + 4  # label, score, trees seen
 NO_WEIGHT = np.empty((0, 4), np.uint8)  # for the kernel that also moves weights
+CRC_BITS = 32
 
 
 def sum_strata(weight: npt.NDArray[np.float32], total: npt.NDArray[np.float32]) -> dict[int, float]:
-    """Sum of `total` over the rows whose `weight` is in the stratum [2^k, 2^(k+1)), by k.
+    """Sum of `total` over the rows whose `weight` is in [2^k, 2^(k+1)), by k; labels together.
 
     Examples
     --------
@@ -48,8 +59,8 @@ def sum_strata(weight: npt.NDArray[np.float32], total: npt.NDArray[np.float32]) 
     {-2: 2.0, 0: 4.0}
     """
     stratum = np.empty(len(weight), np.uint8)
-    find_strata(weight, LOWEST, N_STRATA, stratum)
-    sums = np.bincount(stratum, total, N_STRATA)
+    find_strata(weight, LOWEST, N_WEIGHTS, stratum)
+    sums = np.bincount(stratum, total, N_WEIGHTS)
     return {LOWEST + int(k): float(sums[k]) for k in np.flatnonzero(sums)}
 
 
@@ -95,16 +106,16 @@ class Filling:
         return len(which)
 
 
-class Chunk(NamedTuple):
-    """A chunk's place in the file, its rows, and the checksum of their bytes."""
+class Picked(NamedTuple):
+    """Chunks that were taken out of a stratum to be read together."""
 
-    place: int
-    n: int
-    crc32: int
+    share: float  # chance that each had
+    chunks: tuple[int, ...]  # place in the file and checksum, as in a queue
+    rows: Rows | None = None  # instead of chunks: what waited in memory
 
 
 class Strata:
-    """Queues of rows on disk, one for each power of two of their weight.
+    """Queues of rows on disk, one for each label and each power of two of their weight.
 
     Parameters
     ----------
@@ -121,6 +132,8 @@ class Strata:
         self._d, self._weighted = n_features, weighted
         self._row_bytes = n_features + STATE_BYTES + 4 * weighted
         self.chunk_rows = max(1, CHUNK_BYTES // self._row_bytes)
+        self._chunk_bytes = self.chunk_rows * self._row_bytes
+        self._batch = max(1, BATCH_BYTES // self._chunk_bytes)
         self._folder = folder
         self._kept = keep is not None
         try:
@@ -134,11 +147,12 @@ class Strata:
                 f"{folder}: scratch cannot be written ({error.strerror}); give scratch= a folder "
                 "that can."
             ) from None
-        self._free: list[int] = []
-        self._freed: list[int] = []  # since the last `state`, which may need what is there
-        self._places = 0
-        self._chunks: list[list[Chunk]] = [[] for _ in range(N_STRATA)]
+        # A chunk is 64 bits, its place and its checksum: 1 MB for each GB of rows.
+        self._queues = [array("Q") for _ in range(N_STRATA)]
         self._filling: list[Filling | None] = [None] * N_STRATA
+        self._free = array("Q")
+        self._freed = array("Q")  # since the last `state`, which may need what is there
+        self._places = 0
         self.bytes_written = self.bytes_read = 0
 
     def close(self) -> None:
@@ -147,15 +161,15 @@ class Strata:
     def size(self, stratum: int) -> int:
         """Rows in a stratum."""
         filling = self._filling[stratum]
-        return sum(c.n for c in self._chunks[stratum]) + (filling.n if filling else 0)
+        return self.n_chunks(stratum) * self.chunk_rows + (filling.n if filling else 0)
 
     def n_chunks(self, stratum: int) -> int:
-        """Chunks of a stratum; what waits in memory counts as one."""
-        return len(self._chunks[stratum]) + (self._filling[stratum] is not None)
+        """Chunks of a stratum in the file; other rows of it may wait in memory."""
+        return len(self._queues[stratum])
 
     def upper(self, stratum: int) -> float:
         """The weight that no row of a stratum reached when it was last seen."""
-        return 2.0 ** (LOWEST + stratum + 1)
+        return 2.0 ** (LOWEST + stratum % N_WEIGHTS + 1)
 
     def append(
         self,
@@ -165,7 +179,8 @@ class Strata:
     ) -> None:
         """Put rows into the strata of their weights, one after the other or in another order."""
         stratum = np.empty(len(w), np.uint8)
-        find_strata(w, LOWEST, N_STRATA, stratum)
+        find_strata(w, LOWEST, N_WEIGHTS, stratum)
+        stratum += np.uint8(N_WEIGHTS) * rows.label
         if order is None:
             order = np.arange(len(w), dtype=np.uint32)
         order = order[np.argsort(stratum[order], kind="stable")]
@@ -178,21 +193,21 @@ class Strata:
         while len(which):
             filling = self._filling[k]
             if filling is None:
-                data = np.empty(self.chunk_rows * self._row_bytes, np.uint8)
+                data = np.empty(self._chunk_bytes, np.uint8)
                 filling = self._filling[k] = Filling(data, self._views(data, self.chunk_rows))
             which = which[filling.add(rows, which) :]
             if filling.full:
-                self._chunks[k].append(self._write(filling))
+                self._queues[k].append(self._write(filling.data))
                 self._filling[k] = None
 
-    def _write(self, filled: Filling) -> Chunk:
+    def _write(self, data: npt.NDArray[np.uint8]) -> int:
+        """Write a chunk to a free place."""
         place = self._free.pop() if self._free else self._places
         self._places = max(self._places, place + 1)
-        data = filled.data
         with guard_disk(self._folder / "scratch", data.nbytes):
             write_all(self._file.fileno(), data, place * data.nbytes)
         self.bytes_written += data.nbytes
-        return Chunk(place, filled.n, zlib.crc32(data.data))
+        return place << CRC_BITS | zlib.crc32(data.data)
 
     def _views(self, data: npt.NDArray[np.uint8], n: int) -> Rows:
         """The parts of a chunk of n rows; numbers first, so that they are aligned."""
@@ -206,62 +221,84 @@ class Strata:
             seen.view(np.int32),
         )
 
-    def pick(self, stratum: int, n_chunks: int, rng: np.random.Generator) -> list[Chunk | Rows]:
-        """Take so many chunks out of a stratum, all equally likely; `read` gives their rows."""
-        chunks = self._chunks[stratum]
-        chosen = rng.permutation(self.n_chunks(stratum))[:n_chunks]
-        taken: list[Chunk | Rows] = [chunks[i] for i in chosen if i < len(chunks)]
+    def pick(self, stratum: int, n_chunks: int, rng: np.random.Generator) -> list[Picked]:
+        """Take so many chunks out of a stratum, spread over its queue, and all that waits.
+
+        The queue is cut into runs as long as each other, or longer by one chunk; of each, one chunk
+        is taken. `read` gives the rows, and `forget` is to be called when they are put back.
+        """
+        queue = self._queues[stratum]
+        chosen, sizes = spread(len(queue), n_chunks, rng)
+        picked = []
+        for size in np.unique(sizes).tolist():
+            chunks = [queue[i] for i in chosen[sizes == size].tolist()]
+            picked += [
+                Picked(1 / size, tuple(chunks[at : at + self._batch]))
+                for at in range(0, len(chunks), self._batch)
+            ]
+        left = np.ones(len(queue), bool)
+        left[chosen] = False
+        self._queues[stratum] = array("Q", np.frombuffer(queue, np.uint64)[left].tobytes())
         filling = self._filling[stratum]
-        if filling is not None and len(chunks) in chosen:
-            taken.append(filling.rows)
+        if filling is not None:
+            picked.append(Picked(1.0, (), filling.rows))
             self._filling[stratum] = None
-        out = set(chosen.tolist())
-        self._chunks[stratum] = [c for i, c in enumerate(chunks) if i not in out]
-        return taken
+        return picked
 
-    def read(self, chunk: Chunk | Rows) -> Rows:
-        """The rows of a chunk that was picked."""
-        if isinstance(chunk, Rows):
-            return chunk
-        data = np.empty(chunk.n * self._row_bytes, np.uint8)
-        at = chunk.place * self.chunk_rows * self._row_bytes
-        n_read = read_all(self._file.fileno(), data, at)
-        if n_read < len(data) or zlib.crc32(data.data) != chunk.crc32:
-            raise StoreError(
-                f"{self._folder}: the scratch file is damaged (from byte {at:,} on); train again, "
-                "without the checkpoint if there is one."
-            )
+    def read(self, picked: Picked) -> Rows:
+        """The rows of chunks that were picked."""
+        if picked.rows is not None:
+            return picked.rows
+        n = self.chunk_rows
+        data = np.empty(len(picked.chunks) * self._chunk_bytes, np.uint8)
+        together = self._views(data, len(picked.chunks) * n)
+        one = np.empty(self._chunk_bytes, np.uint8)
+        parts: Any = self._views(one, n)
+        out_parts: Any = together
+        for k, chunk in enumerate(picked.chunks):
+            at = (chunk >> CRC_BITS) * self._chunk_bytes
+            n_read = read_all(self._file.fileno(), one, at)
+            if n_read < len(one) or zlib.crc32(one.data) != chunk & (1 << CRC_BITS) - 1:
+                raise StoreError(
+                    f"{self._folder}: the scratch file is damaged (from byte {at:,} on); train "
+                    "again, without the checkpoint if there is one."
+                )
+            for part, out in zip(parts, out_parts, strict=True):
+                if len(out):
+                    out[k * n : (k + 1) * n] = part
         self.bytes_read += data.nbytes
-        return self._views(data, chunk.n)
+        return together
 
-    def forget(self, chunk: Chunk | Rows) -> None:
-        """Use the place of a chunk, whose rows were read, for others."""
-        if isinstance(chunk, Chunk):
-            (self._freed if self._kept else self._free).append(chunk.place)
+    def forget(self, picked: Picked) -> None:
+        """Use the places of chunks, whose rows were read, for others."""
+        free = self._freed if self._kept else self._free
+        free.extend(chunk >> CRC_BITS for chunk in picked.chunks)
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """All that is not in the file, to go on from; the file is on the disk when it returns."""
         os.fsync(self._file.fileno())
-        self._free += self._freed
-        self._freed = []
+        self._free.extend(self._freed)
+        self._freed = array("Q")
         rows = [filling.rows for filling in self._filling if filling]
-        chunks = [(k, *chunk) for k, of in enumerate(self._chunks) for chunk in of]
         names = [f"strata_{name}" for name in Rows._fields]
         parts = Rows._make(map(np.concatenate, zip(*rows, strict=True))) if rows else ()
         return {
-            "strata_chunks": np.array(chunks, np.int64).reshape(-1, 4),
-            "strata_free": np.array(self._free, np.int64),
+            "strata_chunks": _joined(self._queues),
+            "strata_lengths": np.array([len(queue) for queue in self._queues]),
+            "strata_free": _joined([self._free]),
             "strata_waiting": np.array([filling.n if filling else 0 for filling in self._filling]),
             **dict(zip(names, parts, strict=False)),
         }
 
     def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
         """Go on from a state, and from the file as it was then."""
-        for k, *chunk in state["strata_chunks"].tolist():
-            self._chunks[k].append(Chunk(*chunk))
-            self._places = max(self._places, chunk[0] + 1)
-        self._free = state["strata_free"].tolist()
-        self._places = max([self._places, *(place + 1 for place in self._free)])
+        chunks, free = state["strata_chunks"], state["strata_free"]
+        ends = np.cumsum(state["strata_lengths"])
+        for k, part in enumerate(np.split(chunks, ends[:-1])):
+            self._queues[k] = array("Q", part.tobytes())
+        self._free = array("Q", free.tobytes())
+        places = np.append(chunks >> np.uint64(CRC_BITS), free)
+        self._places = int(places.max()) + 1 if len(places) else 0
         ends = np.cumsum(state["strata_waiting"])
         if ends[-1]:
             rows = Rows._make(state[f"strata_{name}"] for name in Rows._fields)
@@ -271,4 +308,26 @@ class Strata:
     @property
     def scratch_bytes(self) -> int:
         """Bytes of the scratch file at its largest."""
-        return self._places * self.chunk_rows * self._row_bytes
+        return self._places * self._chunk_bytes
+
+
+def spread(
+    n: int, n_picked: int, rng: np.random.Generator
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """One of each of so many runs of n things in a row, and how long its run is.
+
+    Examples
+    --------
+    >>> chosen, sizes = spread(7, 3, np.random.default_rng(0))
+    >>> sizes
+    array([3, 2, 2])
+    """
+    n_picked = min(n, n_picked)
+    if n_picked == 0:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    sizes = n // n_picked + (np.arange(n_picked) < n % n_picked)
+    return np.cumsum(sizes) - sizes + rng.integers(sizes), sizes
+
+
+def _joined(queues: Sequence[array[int]]) -> npt.NDArray[np.uint64]:
+    return np.frombuffer(b"".join(queue.tobytes() for queue in queues), np.uint64)

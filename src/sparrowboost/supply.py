@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,19 +10,24 @@ from typing import Any
 import numpy as np
 
 from sparrowboost.grower import Grown
+from sparrowboost.lookback import LookBack, Mark
 from sparrowboost.model import Model
 from sparrowboost.sample import Sample
 from sparrowboost.sampler import Guide, Sampler
+from sparrowboost.threads import Crew
 
 FIRST_ROWS = 1 << 15  # of the first sample: early edges are large and need few rows
-MAX_PASSES = 64.0  # over one sample: then its own noise has been learned often enough
-ROWS_PER_RULE = 500  # of a sample: more rules than it has such, and they fit its own noise
-LARGEST_ROWS_PER_RULE = 1_500  # the same where it cannot grow, and only fresh rows tell more
+ROWS_PER_RULE = 500  # of a sample: more rules than it has such, and they fit its noise once more
+MOST_ROWS_PER_RULE = 4_000  # the same where it is smaller than it should be, and cannot grow
+COST = 0.015  # share of what trees gain that the noise of their sample may cost
 EARLY = 0.5  # how worn the sample is when the next one is begun, in the background
-UNPROVED = 0.8  # share of trees without any proof from which on the next sample is larger
-GROWTH = 2
+GROWTH = 2  # at most, from one sample to the next
+LEAP = 8  # the same where trees were worth nothing
+CONVERGED_TREES = 64  # on the largest samples, that show a loss in all: training has converged
+CONVERGED_ERRORS = 2.0  # standard deviations of that loss, at least
 AGAIN = 1.0  # rows drawn from, to those that have come of the data set: then it is time for more
 FILLED = 0.5  # of the rows asked for, that a sample should have
+NOTHING = "no split stands out"
 WORTH = 3.0  # rows scanned or drawn from that cost as much as to read and store one
 
 
@@ -38,22 +44,36 @@ class Supply:
     """Gives a sample, and the next one when it is worn out.
 
     A sample wears out in two ways. Its weights diverge: n_eff falls below theta times what the draw
-    started with. Or it is read too often, so that the model learns the sample instead of the data.
-    Half-way there, the next one is begun in the background, for the model as it is then: at a tree
-    that depends on the sample alone, so that the same seed gives the same samples.
+    started with. Or so many rules were fitted to it that the model learns the sample instead of the
+    data. Half-way there, the next one is begun in the background, for the model as it is then: at a
+    tree that depends on the sample alone, so that the same seed gives the same samples.
+
+    How many rows the next but one has is for the next one to say: its rows are fresh to the trees
+    that were added meanwhile, and show what these are worth (lookback.py). If the noise of the
+    sample cost more than `COST` of that, samples grow, in proportion; if they cannot, fewer rules
+    are fitted to each.
 
     Parameters
     ----------
     sampler : Sampler
     sizes : Sizes
     theta : float
+    rate : float
+        The learning rate.
+    loss : str
+    crew : Crew
     """
 
-    def __init__(self, sampler: Sampler, sizes: Sizes, theta: float) -> None:
+    def __init__(
+        self, sampler: Sampler, sizes: Sizes, theta: float, *, rate: float, loss: str, crew: Crew
+    ) -> None:
         self._sampler, self._sizes, self._theta = sampler, sizes, theta
+        self._rate, self._loss, self._crew = rate, loss, crew
         self._rows = sizes.first
-        self._fresh = True
+        self._needed = 0.0  # rows with which noise would cost what it may
+        self._falls: list[tuple[float, ...]] = []  # on fresh rows: trees, fall, error; the last
         self._all_scanned = 0
+        self.lost_patience_at = 0  # trees, when a sample was last renewed for that
 
     def first(self) -> Sample:
         if self._sizes.whole:
@@ -62,16 +82,30 @@ class Supply:
 
     def state(self) -> dict[str, Any]:
         """All that the next samples depend on; asked for when a sample was just put in use."""
-        return {"supply_rows": np.array(self._rows), **self._sampler.state(self._sample)}
+        numbers = (self._rows, self._needed, self.lost_patience_at)
+        return {
+            "supply": np.array(numbers, np.float64),
+            "supply_falls": np.array(self._falls, np.float64).reshape(-1, 3),
+            **self._sampler.state(self._sample),
+        }
 
     def restore(self, state: Mapping[str, Any]) -> Sample:
         """Go on from a state; the sample that was in use."""
-        self._rows = int(state["supply_rows"])
+        rows, self._needed, patience = state["supply"].tolist()
+        self._rows, self.lost_patience_at = int(rows), int(patience)
+        self._falls = [tuple(fall) for fall in state["supply_falls"].tolist()]
         return self._use(self._sampler.restore(state))
 
     def _use(self, sample: Sample) -> Sample:
-        self._sample, self._fresh = sample, True
-        self._scanned = self._rules = self._trees = self._unproved = 0
+        self._sample, self._rules = sample, 0
+        self._rows_per_rule: float = ROWS_PER_RULE  # for each that may be fitted to it
+        if self._largest and self._filled:
+            lacking = self._needed / max(sample.n, 1)
+            self._rows_per_rule = min(ROWS_PER_RULE * max(lacking, 1.0), MOST_ROWS_PER_RULE)
+        self._marks: list[Mark] = []
+        if not self._sizes.whole:
+            self._marks = [Mark(sample, None, self._crew, self._loss)]
+        self.look: LookBack | None = None  # at the trees before this sample, if any
         return sample
 
     def after_tree(
@@ -80,39 +114,92 @@ class Supply:
         """Take note of a tree; the next sample and why, if the one in use is worn out."""
         if self._sizes.whole:
             return None
-        self._fresh = False
-        self._scanned += rows_scanned
         self._all_scanned += rows_scanned
         self._rules += len(grown.tree.feature)
-        self._trees += 1
-        self._unproved += grown.n_proved == 0
+        for mark in self._marks:
+            mark.note(grown)
         sample = self._sample
-        left = sample.n_eff / sample.n_eff_drawn
-        diverged = (1 - left) / (1 - self._theta)
-        largest = self._rows >= self._sizes.most and self._filled
-        per_rule = LARGEST_ROWS_PER_RULE if largest else ROWS_PER_RULE
-        read = max(self._scanned / MAX_PASSES, self._rules * per_rule) / sample.n
-        if max(diverged, read) >= EARLY and not self._sampler.requested:
-            if self._unproved > UNPROVED * self._trees and self._filled:
-                self._grow()
+        diverged = (1 - sample.n_eff / sample.n_eff_drawn) / (1 - self._theta)
+        worn = max(diverged, self._rules * self._rows_per_rule / sample.n)
+        if worn >= EARLY and not self._sampler.requested:
+            if self._filled:
+                self._grow(self._needed)
+            self._marks.append(Mark(sample, model, self._crew, self._loss))
             self._sampler.request(model, Guide.of(sample), self._rows, more=self._short())
-        if max(diverged, read) < 1:
+        if worn < 1:
             return None
-        return self._use(self._sampler.take()), "n_eff" if diverged >= 1 else "passes"
+        return self._take(model), "n_eff" if diverged >= 1 else "rules"
 
     def after_failure(self, model: Model) -> tuple[Sample, str] | None:
-        """A new sample when the one in use shows no split; None if that would change nothing."""
+        """A new sample when the one in use shows no tree; None if that would change nothing."""
         if self._sizes.whole:
             return None
-        if self._fresh and self._rows >= self._sizes.most and self._sampler.complete:
+        fresh = self._rules == 0
+        if fresh and self._largest:
             return None
         if self._sampler.requested:
-            sample = self._sampler.take()
-        else:
-            if self._fresh:
-                self._grow()
-            sample = self._sampler.again(model, Guide.of(self._sample), self._rows, more=True)
-        return self._use(sample), "no split stands out"
+            return self._take(model), NOTHING
+        return self._renew(model, grow=fresh), NOTHING
+
+    def after_patience(self, model: Model, best_trees: int) -> tuple[Sample, str] | None:
+        """A new, larger sample when validation got no better for long; None if there was one.
+
+        Trees that fit the noise of a sample make validation worse until the next sample comes.
+        """
+        if self._sizes.whole or (self._largest and self.lost_patience_at > best_trees):
+            return None
+        look = None
+        if self._sampler.requested:
+            self._take(model)  # drawn for the size that was not enough
+            look = self.look
+        self.lost_patience_at = model.n_trees
+        sample, self.look = self._renew(model, grow=True), look
+        return sample, "patience"
+
+    def _renew(self, model: Model, *, grow: bool) -> Sample:
+        """Draw a sample while the caller waits."""
+        if grow:
+            self._grow(GROWTH * self._rows)
+        guide = Guide.of(self._sample)
+        return self._use(self._sampler.again(model, guide, self._rows, more=True))
+
+    def _take(self, model: Model) -> Sample:
+        """The sample that was requested, and what its rows say of the last trees.
+
+        Of those since it was begun: its rows must be brought up to date with them anyway. If there
+        are none, of all trees on the sample before.
+        """
+        sample = self._sampler.take()
+        looks = (mark.look_back(sample, model) for mark in reversed(self._marks))
+        look = next((look for look in looks if look is not None), None)
+        if look is not None:
+            self._needed = self._sample.n * look.cost(self._rate) / COST
+            self._note_fall(look)
+        self._use(sample)
+        self.look = look
+        return sample
+
+    def _note_fall(self, look: LookBack) -> None:
+        """Remember what fresh rows say of the last trees on samples that cannot grow."""
+        self._falls.append((look.n_trees, look.fresh, look.error))
+        while sum(n_trees for n_trees, *_ in self._falls[1:]) >= CONVERGED_TREES:
+            self._falls.pop(0)
+        if not self._largest:
+            self._falls.clear()
+
+    @property
+    def converged(self) -> bool:
+        """Whether trees on the largest samples did more harm than good, as fresh rows tell."""
+        if not self._falls:
+            return False
+        n_trees, fall, _ = np.sum(self._falls, axis=0)
+        error = math.hypot(*(error for *_, error in self._falls))
+        return bool(n_trees >= CONVERGED_TREES and fall + CONVERGED_ERRORS * error < 0)
+
+    @property
+    def _largest(self) -> bool:
+        """Whether no sample can have more rows, or show others."""
+        return self._rows >= self._sizes.most and self._sampler.complete
 
     def _short(self) -> bool:
         """Whether it is time for more rows, where the data set's are still being read.
@@ -131,5 +218,8 @@ class Supply:
         """Whether the sample has about as many rows as it may: not so where heavy rows are few."""
         return self._sample.n >= FILLED * self._rows
 
-    def _grow(self) -> None:
-        self._rows = min(GROWTH * self._rows, self._sizes.most)
+    def _grow(self, rows: float) -> None:
+        """Let samples have so many rows from now on, if that is more, and as far as they may."""
+        factor = LEAP if self.look is not None and self.look.fresh <= 0 else GROWTH
+        most = min(factor * self._rows, self._sizes.most)
+        self._rows = int(min(max(rows, self._rows), most))

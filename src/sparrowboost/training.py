@@ -19,6 +19,7 @@ from sparrowboost.events import Callback, Converged, Event, Finished, SampleDraw
 from sparrowboost.evidence import Slots
 from sparrowboost.grower import AdaptiveGrower, Grower, PaperGrower
 from sparrowboost.labels import MAX_WEIGHT
+from sparrowboost.lookback import LookBack
 from sparrowboost.losses import base_score, get_loss
 from sparrowboost.memory import give_back_early, resolve_limit
 from sparrowboost.model import Model
@@ -28,6 +29,7 @@ from sparrowboost.planning import TrainPlan, check_training, plan_training
 from sparrowboost.progress import Task, compiling, log, make_progress
 from sparrowboost.sampler import Sampler
 from sparrowboost.scanner import Scanner
+from sparrowboost.soundness import Auditor, label_deviation
 from sparrowboost.stopping import Adaptive, Paper, SplitFinder
 from sparrowboost.store import Dataset
 from sparrowboost.strata import sum_strata
@@ -36,8 +38,6 @@ from sparrowboost.threads import Crew, check_jobs
 from sparrowboost.views import Reweighted, class_factors, with_class_weight
 from sparrowboost.watch import Watch
 
-NOISE = 1.0  # standard deviations that a split must show after a full pass over a drawn sample
-WHOLE_NOISE = 0.0  # the same where the sample is all there is: as other boosters do
 FIRST_OF_LABEL = 1_000  # rows that must have come of each label, before training begins
 LARGE_SAMPLE = 1 << 20  # rows that samples may have, or what reading takes is better used for them
 SAVE_SECONDS = 30.0  # between two checkpoints where all rows are in memory
@@ -176,7 +176,8 @@ def train(
             keep=name,
             arriving=arriving,
         )
-        supply = Supply(stack.enter_context(closing(sampler)), sizes, p.theta)
+        stack.enter_context(closing(sampler))
+        supply = Supply(sampler, sizes, p.theta, rate=p.learning_rate, loss=p.loss, crew=crew)
         grower: Grower
         if p.stopping == "paper":
             grower = PaperGrower(scanner, Paper(slots, p.sigma, monotone=monotone), p)
@@ -184,12 +185,9 @@ def train(
             finder = SplitFinder(
                 slots, sigma=p.sigma, l2=p.l2, charge=p.category_charge, monotone=monotone
             )
-            noise = WHOLE_NOISE if sizes.whole else NOISE
-            grower = AdaptiveGrower(
-                scanner, finder, Adaptive(p.rho), loss, p, noise=noise, exact=sizes.whole
-            )
+            grower = AdaptiveGrower(scanner, finder, Adaptive(p.rho), loss, p, exact=sizes.whole)
         task = stack.enter_context(progress.task("training", p.n_estimators, "trees"))
-        teller = Teller([Bar(task), *callbacks], scanner, sampler)
+        teller = Teller([Bar(task), *callbacks, Auditor()], scanner, sampler)
         saver = Saver(keeper, sizes, scanner, supply, grower, watch, teller)
         if kept is not None:
             model = saver.restore(kept)
@@ -262,7 +260,7 @@ def boost(
         scanner.load(supply.first())
         why = "first"
         saver.save(model)
-    stop = teller.tell_sample(model, why)
+    stop = teller.tell_sample(model, why, supply.look)
     while not stop and model.n_trees < params.n_estimators:
         before = scanner.rows_scanned
         grown = grower.grow(model)
@@ -287,25 +285,31 @@ def boost(
             )
             if stop:
                 break
-            if watch is not None and _late(model, watch, params):
-                teller.tell(Finished, model, reason="early_stopping")
-                return _best(model, watch, params)
             if model.n_trees == params.n_estimators:
                 break
             saver.save_now_and_then(model)
             renewed = supply.after_tree(model, grown, scanner.rows_scanned - before)
+            if watch is not None and _late(model, watch, supply, params):
+                renewed = supply.after_patience(model, watch.best_trees)
+                if renewed is None:
+                    teller.tell(Finished, model, reason="early_stopping")
+                    return _best(model, watch, params)
+            if supply.converged:
+                teller.tell(Converged, model, reason="converged")
+                return _best(model, watch, params)
         if renewed is not None:
             sample, why = renewed
             scanner.load(sample)
             saver.save(model)
-            stop = teller.tell_sample(model, why)
+            stop = teller.tell_sample(model, why, supply.look)
     teller.tell(Finished, model, reason="callback" if stop else "n_estimators")
     return _best(model, watch, params)
 
 
-def _late(model: Model, watch: Watch, params: Params) -> bool:
-    rounds = params.early_stopping_rounds
-    return rounds is not None and model.n_trees - watch.best_trees >= rounds
+def _late(model: Model, watch: Watch, supply: Supply, params: Params) -> bool:
+    """Whether validation got no better for too long, on the same samples."""
+    rounds, since = params.early_stopping_rounds, max(watch.best_trees, supply.lost_patience_at)
+    return rounds is not None and model.n_trees - since >= rounds
 
 
 def _best(model: Model, watch: Watch | None, params: Params) -> Model:
@@ -422,13 +426,16 @@ class Teller:
     def seconds(self, seconds: float) -> None:
         self._start = time.perf_counter() - seconds
 
-    def tell_sample(self, at: Model, /, reason: str) -> bool:
-        """Tell that a sample was put in use."""
+    def tell_sample(self, at: Model, /, reason: str, look: LookBack | None) -> bool:
+        """Tell that a sample was put in use, and what it says of the trees before it."""
         sample = self._scanner.sample
-        strata = {}
+        strata, deviation = {}, (0.0, 0.0)
         if not sample.whole:
             strata = sum_strata(sample.w / sample.copies, sample.w)
-        return self.tell(SampleDrawn, at, reason=reason, strata=strata)
+            deviation = label_deviation(sample.copies, sample.label, self._sampler.label_rows)
+        return self.tell(
+            SampleDrawn, at, reason=reason, strata=strata, look=look, label_deviation=deviation
+        )
 
     def tell(self, kind: Callable[..., Event], at: Model, /, **more: Any) -> bool:
         """Make an event of this kind and tell it; whether somebody wants to stop."""
@@ -477,6 +484,7 @@ def warm_up() -> None:
     evidence.add_rows(bins, label, w, *rows, 0, offset, hist, v)
     evidence.add_curved_rows(bins, label, w, u, False, *rows, 0, offset, hist.reshape(-1), v)
     evidence.add_leaf_sums(label, w, u, *rows, 1, np.zeros((1, 3)))
+    evidence.add_squares(label, 0, 1, w, *rows, 0, mask, np.zeros(1))
     features, sign = (hist, offset, n_bins, category), np.zeros(1, np.int8)
     work, found = np.empty((2, 256)), np.empty(5)
     splits.best_split(*features, 1.0, 1.0, 1e-9, v[:1], sign, -1.0, 1.0, work, found, mask)
@@ -489,6 +497,7 @@ def warm_up() -> None:
     scores.weigh_logistic(label, u, score, w, v)
     scores.weigh_exponential(label, u, score, np.float32(1), w, v)
     metrics.add_losses(label, score, w, 1.0, np.zeros(3))
+    metrics.add_falls(label, score, score, u, 1.0, True, np.zeros(3))
     metrics.count_pairs(score, score)
     draws.pick_rows(w, 1.0, 1.0, 0.5, 0, np.empty(2, np.int64), u, 2)
     draws.find_strata(w, 0, 80, label)

@@ -184,3 +184,26 @@ def add_leaf_sums(label, w, u, order, begin, count, blocks, block_rows, n_leaves
             sums[leaf, 0] += negative
             sums[leaf, 1] += positive
             sums[leaf, 2] += squares
+
+
+@kernel
+def add_squares(values, at, step, w, order, begin, count, blocks, block_rows, leaf, mask, v):
+    """Add up w**2 of the rows of a leaf that a split would send left.
+
+    values, at, step, mask: as for `split_rows` in `partition.py`
+    w, order, begin, count, blocks, block_rows, leaf: as for `add_rows`
+    v (1,) float64  OUT  added to
+    """
+    total = 0.0
+    for k in range(blocks.shape[0]):
+        block = blocks[k]
+        first = block * block_rows
+        base = np.uint64(at + first * step)
+        start = first + begin[block, leaf]
+        for place in range(start, start + count[block, leaf]):
+            i = np.uint64(order[place])
+            b = np.uint64(values[base + i * np.uint64(step)])
+            left = np.float64((mask[b >> np.uint64(6)] >> (b & np.uint64(63))) & np.uint64(1))
+            wi = np.float64(w[np.uint64(first) + i])
+            total += left * wi * wi
+    v[0] += total

@@ -37,6 +37,38 @@ def add_losses(label, score, weight, most, total):
 
 
 @kernel
+def add_falls(label, before, after, u, most, logistic, total):
+    """Add up by how much the loss of some rows falls from one score to another.
+
+    label         (n,) uint8    IN   1 = positive
+    before, after (n,) float32  IN   H
+    u             (n,) float32  IN   importance
+    most          float64       IN   as for `add_losses`
+    logistic      bool          IN   else the exponential loss
+    total         (3,) float64  OUT  u, u times the fall, and the square of that, added to
+    """
+    sum_u = 0.0
+    sum_fall = 0.0
+    sum_square = 0.0
+    for i in range(label.shape[0]):
+        sign = 1.0 if label[i] else -1.0
+        a = sign * np.float64(before[i])
+        b = sign * np.float64(after[i])
+        if logistic:
+            fall = np.log(1.0 + np.exp(-2.0 * abs(a))) - np.log(1.0 + np.exp(-2.0 * abs(b)))
+            fall += 2.0 * (max(-a, 0.0) - max(-b, 0.0))
+        else:
+            fall = np.exp(-min(max(a, -most), most)) - np.exp(-min(max(b, -most), most))
+        fall *= np.float64(u[i])
+        sum_u += np.float64(u[i])
+        sum_fall += fall
+        sum_square += fall * fall
+    total[0] += sum_u
+    total[1] += sum_fall
+    total[2] += sum_square
+
+
+@kernel
 def count_pairs(positive, negative):
     """Pairs of a positive and a negative row in which the positive scores higher; ties count half.
 
