@@ -21,12 +21,13 @@ from sparrowboost.events import SampleDrawn, TreeAdded
 N, D = 20_000, 5
 
 
-CHUNK_BYTES = 1_400  # 100 rows: strata of so small a table are on the disk, too
+CHUNK_ROWS = 100  # strata of so small a table are on the disk, too
+CHUNK_BYTES = CHUNK_ROWS * (D + 9)
 
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(sparrowboost.strata, "CHUNK_BYTES", CHUNK_BYTES)
+    monkeypatch.setattr(sparrowboost.strata, "CHUNK_ROWS", CHUNK_ROWS)
 
 
 class CrashError(Exception):
@@ -218,7 +219,7 @@ def test_damage_to_the_strata_is_told_when_they_are_read(dataset, tmp_path):
 CHILD = f"""
 import sys, sparrowboost.strata
 from sparrowboost import Dataset, train
-sparrowboost.strata.CHUNK_BYTES = {CHUNK_BYTES}
+sparrowboost.strata.CHUNK_ROWS = {CHUNK_ROWS}
 store, run, out = sys.argv[1:]
 model = train(Dataset(store), checkpoint=run, verbose=0, n_estimators=400, max_leaves=6,
               learning_rate=0.3, random_state=3, sample_size=3_000, theta=0.8)

@@ -35,7 +35,7 @@ def small_blocks_and_chunks():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sparrowboost.shuffle, "BUCKET_BYTES", 8_000)
         patch.setattr(sparrowboost.shuffle, "MIN_SEGMENT_BYTES", 10)
-        patch.setattr(sparrowboost.strata, "CHUNK_BYTES", 2_200)  # 200 rows
+        patch.setattr(sparrowboost.strata, "CHUNK_ROWS", 200)
         yield
 
 

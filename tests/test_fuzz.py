@@ -158,7 +158,7 @@ def test_a_damaged_checkpoint_is_refused_or_leads_to_the_same_model(tmp_path, mo
             n_estimators=12, max_leaves=4, learning_rate=0.5, sample_size=1_000, theta=0.9,
         )  # fmt: skip
 
-    monkeypatch.setattr(sparrowboost.strata, "CHUNK_BYTES", 1_000)
+    monkeypatch.setattr(sparrowboost.strata, "CHUNK_ROWS", 75)
     X, y = made_rows(4_000)
     dataset = ingest(X, label=y, path=tmp_path / "data", verbose=0)
     for seed in (0, 1):

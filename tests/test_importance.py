@@ -81,7 +81,7 @@ def train_on_draws(dataset, monkeypatch, **params):
 
     monkeypatch.setattr(Scanner, "split", note)
     model = train(
-        dataset, sample_size=30_000, theta=0.95, n_estimators=40, verbose=0, **params
+        dataset, sample_size=20_000, theta=0.95, n_estimators=40, verbose=0, **params
     )  # fmt: skip
     parts, samples = (set(column) for column in zip(*found_on, strict=True))
     assert min(parts) < 0.2, "all splits are of whole samples: this tests less than it should"

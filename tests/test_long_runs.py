@@ -21,7 +21,6 @@ from sparrowboost.events import TreeAdded
 from sparrowboost.memory import release, rss
 
 folder = sys.argv[1]
-sparrowboost.strata.CHUNK_BYTES = 1 << 14
 source = make_large(folder + "/t.parquet", {ROWS})
 dataset = sparrowboost.ingest(source, label="y", path=folder + "/store", verbose=0)
 seen = []

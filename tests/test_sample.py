@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from builders import make_sample, make_stump, use_small_blocks
 from sparrowboost.forest import Forest
 from sparrowboost.losses import base_score
+from sparrowboost.sample import Sample
 
 
 def n_eff(w):
@@ -82,16 +83,16 @@ def test_no_row_keeps_more_than_the_share_allowed(monkeypatch):
     np.testing.assert_allclose(np.delete(sample.w, [3, 150]), 0.5)
     assert sample.weight == pytest.approx(sample.w.sum())
     assert sample.n_eff_drawn == pytest.approx(n_eff(sample.w))
-    assert sample.unit == pytest.approx(sample.weight / 200)
+    assert sample.unit == pytest.approx((sample.w**2).sum() / sample.w.sum())
 
 
 @given(
-    st.lists(st.floats(0, 1e6, width=32), min_size=1, max_size=60),
+    st.lists(st.just(0.0) | st.floats(2**-10, 1e6, width=32), min_size=1, max_size=60),
     st.sampled_from([0.01, 0.05, 0.3, 0.9]),
 )
 def test_a_bound_holds_after_it_was_applied_and_touches_no_other_row(weights, share):
-    share = max(share, 1.01 / len(weights))
     u = np.array(weights, np.float32)
+    share = max(share, 1.01 / max(np.count_nonzero(u), 1))
     sample = make_sample(np.zeros((len(u), 1)), np.zeros(len(u)), u=u)
     before = sample.w.copy()
     sample.bound_shares(share)
@@ -110,3 +111,21 @@ def test_a_bound_leaves_the_count_of_rows_that_each_stands_for(monkeypatch):
     sample.bound_shares(0.1)
     assert sample.copies[7] == 1_000
     assert sample.u[7] < 200
+
+
+def test_an_ordinary_row_is_one_that_holds_the_weight():
+    # 10 of 1,000 rows hold half of the weight, 990 the other: half an ordinary row is of each.
+    u = np.repeat([99.0, 1.0], [10, 990])
+    sample = make_sample(np.zeros((1_000, 1)), np.zeros(1_000), u=u)
+    assert sample.unit == pytest.approx(0.5 * (99 + 1) / 2)
+    even = make_sample(np.zeros((1_000, 1)), np.zeros(1_000), u=np.full(1_000, 3.0))
+    assert even.unit == pytest.approx(1.5)
+
+
+def test_rows_that_are_counts_are_ordinary_by_one_each():
+    sample = make_sample(np.zeros((3, 1)), np.zeros(3), u=[1, 5, 0])
+    counted = Sample(
+        sample.bins, sample.label, sample.u, sample.score, 0, sample.loss, whole=True,
+        copies=np.ones(3, np.float32), counted=True,
+    )  # fmt: skip
+    assert counted.unit == pytest.approx(0.5)

@@ -39,7 +39,7 @@ def small_blocks_and_chunks():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sparrowboost.shuffle, "BUCKET_BYTES", 400)  # 15 of each label
         patch.setattr(sparrowboost.shuffle, "MIN_SEGMENT_BYTES", 10)
-        patch.setattr(sparrowboost.strata, "CHUNK_BYTES", 660)  # 60 rows
+        patch.setattr(sparrowboost.strata, "CHUNK_ROWS", 60)
         patch.setattr(sparrowboost.strata, "BATCH_BYTES", BATCH_ROWS * 11)
         yield
 

@@ -22,7 +22,7 @@ CHUNK_ROWS = 10
 @pytest.fixture(autouse=True, scope="module")
 def small_chunks():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sparrowboost.strata, "CHUNK_BYTES", CHUNK_ROWS * (D + 9 + 4))
+        patch.setattr(sparrowboost.strata, "CHUNK_ROWS", CHUNK_ROWS)
         yield
 
 

@@ -386,7 +386,7 @@ LEARNER: tuple[tuple[str, Callable[[str], Any], str], ...] = (
     (
         "min_child_weight",
         float,
-        "least weight on a side of a split, in ordinary rows (default: 2.0)",
+        "least weight on a side of a split, in ordinary rows (default: 10.0)",
     ),
     ("l2", float, "weight added to each side when splits are compared (default: 40.0)"),
     (

@@ -23,7 +23,6 @@ gain_of = attrgetter("gain")
 
 START_VALUES = 1 << 20  # scanned before the first check: less is hardly quicker
 GROWTH = 2.0  # of the run, between checks
-MIN_Z = 1.0  # of a split without a proof: less than any noise shows
 TINY = 1e-300  # instead of 0
 
 
@@ -141,9 +140,6 @@ class AdaptiveGrower:
                     self._look(leaf)
                 continue
             assert split is not None
-            if not certain and not self._exact and split.z <= MIN_Z:
-                leaf.see(None)
-                continue
             if not self._stood_out:
                 chances.append(self._finder.noise_chance(split.z))
             root = root or split

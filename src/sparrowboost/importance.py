@@ -38,7 +38,7 @@ def feature_importances(model: Model, kind: str = "gain") -> npt.NDArray[np.floa
     >>> ds = sparrowboost.ingest(X, label=X[:, 0] + X[:, 1] / 4 > 0, verbose=0)
     >>> model = sparrowboost.train(ds, n_estimators=20, verbose=0)
     >>> sparrowboost.feature_importances(model).round(2)
-    array([0.9, 0.1, 0. ])
+    array([0.89, 0.11, 0.  ])
     """
     check_model(model)
     if kind not in KINDS:

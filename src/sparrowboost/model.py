@@ -45,7 +45,8 @@ class Model:
     >>> ds = sparrowboost.ingest(X, label=X[:, 0] > 80, verbose=0)
     >>> model = sparrowboost.train(ds, n_estimators=20, verbose=0)
     >>> model.predict_proba(X[[0, -1]]).round(2)
-    array([[0.91, 0.09], [0.06, 0.94]])
+    array([[0.91, 0.09],
+           [0.07, 0.93]])
     """
 
     binning: Binning

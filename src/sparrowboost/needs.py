@@ -8,9 +8,9 @@ from sparrowboost.params import Params
 from sparrowboost.sample import ROW_BYTES
 from sparrowboost.sampler import GUIDE_BYTES, SPARE_ROOM
 from sparrowboost.scanner import scanner_bytes
-from sparrowboost.strata import CHUNK_BYTES
+from sparrowboost.strata import BATCH_BYTES, chunk_bytes
 
-STRATA_BYTES = 48 * CHUNK_BYTES  # buffers of the strata in use, and chunks on the way
+STRATA_IN_USE = 44  # of both labels, each with a chunk that is being filled
 MIN_ROWS = 10_000  # of a sample, below which training makes no sense
 BLOCK_STATE = 32  # bytes of a row on the way from a block: order, label, score, weights, places
 TRAINING_BYTES = 40_000_000  # of training's kernels and modules, and what reading leaves behind
@@ -33,7 +33,8 @@ def least_parts(
     width = n_features + 4 * weighted
     return {
         "blocks on the way": (n_jobs + 2) * largest_block * (2 * width + BLOCK_STATE),
-        "strata": STRATA_BYTES,
+        "strata": STRATA_IN_USE * chunk_bytes(n_features, weighted=weighted)
+        + (n_jobs + 2) * 2 * BATCH_BYTES,
         "evidence": scanner_bytes(n_slots, max_leaves),
     }
 

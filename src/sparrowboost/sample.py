@@ -86,9 +86,17 @@ class Sample:
     def _settle(self) -> None:
         """Note how the sample is while it is new: its n_eff, and what an ordinary row weighs."""
         self.n_eff_drawn = self.n_eff
-        # Rows of no importance are none.
-        counted = self.u.sum(dtype=np.float64) if self.counted else np.count_nonzero(self.u)
-        self.unit = self.weight / max(float(counted), 1.0)
+        # The mean over the weight, not over rows: where few rows hold most of it, these are what
+        # l2 and min_child_weight count. A million light ones are no evidence of anything.
+        weight, squares = self._totals.sum(0).tolist()
+        if self.counted:  # a row of weight 3 is three
+            squares = sum(self._squares_of_counts(block) for block in range(self.n_blocks))
+        self.unit = squares / weight if weight > 0 else 0.0
+
+    def _squares_of_counts(self, block: int) -> float:
+        rows = self.rows(block)
+        w, u = self.w[rows].astype(np.float64), self.u[rows]
+        return float((w[u > 0] ** 2 / u[u > 0]).sum())
 
     @property
     def n_trees(self) -> int:
@@ -115,7 +123,10 @@ class Sample:
 
         If k rows are cut to the weight `most` and `rest` is that of the others, then
         most = share * (rest + k * most). To cut some lowers the total, so that more may have to be.
+        Of so few rows that one must hold more, none is cut.
         """
+        if share * np.count_nonzero(self.w) <= 1:
+            return
         most, heavy = share * self.weight, np.empty(0, np.int64)
         while len(more := np.flatnonzero(self.w > most)) > len(heavy):
             heavy = more

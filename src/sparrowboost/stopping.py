@@ -224,10 +224,18 @@ def stand_out(chances: Sequence[float]) -> bool:
     """Whether splits that noise would show with these chances are together more than noise.
 
     Fisher's method: on noise -2 sum ln p is chi-square with two degrees of freedom for each. Its
-    quantile is Wilson and Hilferty's.
+    quantile is Wilson and Hilferty's. The first of a tree may be all that counts: so the first
+    one, two, four, ... are tried, too.
     """
-    total, k = -2 * sum(math.log(max(p, 1e-300)) for p in chances), 2 * max(len(chances), 1)
-    return total > k * (1 - 2 / (9 * k) + NORMAL_QUANTILE * math.sqrt(2 / (9 * k))) ** 3
+    total, done, n = 0.0, 0, 1
+    while done < len(chances):
+        n = min(n, len(chances))
+        total -= 2 * sum(math.log(max(p, 1e-300)) for p in chances[done:n])
+        k = 2 * n
+        if total > k * (1 - 2 / (9 * k) + NORMAL_QUANTILE * math.sqrt(2 / (9 * k))) ** 3:
+            return True
+        done, n = n, 2 * n
+    return False
 
 
 @dataclass(frozen=True)

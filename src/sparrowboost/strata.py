@@ -38,8 +38,8 @@ from sparrowboost.kernels.draws import find_strata
 from sparrowboost.kernels.rows import gather_rows
 from sparrowboost.lookup import Bins
 
-CHUNK_BYTES = 8 << 10  # of 20 features 280 rows: so small that draws of thousands read many
-BATCH_BYTES = 256 << 10  # of chunks that are read together: one call for each costs too much
+CHUNK_ROWS = 256  # so few that draws of thousands read many chunks, so many that handling one pays
+BATCH_BYTES = 256 << 10  # of chunks that are read together; a chunk is no larger
 LOWEST = -40  # log2 of the lightest weight told apart
 N_WEIGHTS = 80  # up to 2**40, where the exponential loss cuts its margins
 N_BANDS = 2  # labels
@@ -62,6 +62,23 @@ def sum_strata(weight: npt.NDArray[np.float32], total: npt.NDArray[np.float32]) 
     find_strata(weight, LOWEST, N_WEIGHTS, stratum)
     sums = np.bincount(stratum, total, N_WEIGHTS)
     return {LOWEST + int(k): float(sums[k]) for k in np.flatnonzero(sums)}
+
+
+def row_bytes(n_features: int, *, weighted: bool) -> int:
+    """Bytes of a row in the strata."""
+    return n_features + STATE_BYTES + 4 * weighted
+
+
+def chunk_bytes(n_features: int, *, weighted: bool) -> int:
+    """Bytes of a chunk.
+
+    Examples
+    --------
+    >>> chunk_bytes(20, weighted=False), chunk_bytes(20_000, weighted=False)
+    (7424, 260117)
+    """
+    row = row_bytes(n_features, weighted=weighted)
+    return row * max(1, min(CHUNK_ROWS, BATCH_BYTES // row))
 
 
 class Rows(NamedTuple):
@@ -130,9 +147,9 @@ class Strata:
         self, folder: Path, n_features: int, *, weighted: bool, keep: str | None = None
     ) -> None:
         self._d, self._weighted = n_features, weighted
-        self._row_bytes = n_features + STATE_BYTES + 4 * weighted
-        self.chunk_rows = max(1, CHUNK_BYTES // self._row_bytes)
-        self._chunk_bytes = self.chunk_rows * self._row_bytes
+        self._row_bytes = row_bytes(n_features, weighted=weighted)
+        self._chunk_bytes = chunk_bytes(n_features, weighted=weighted)
+        self.chunk_rows = self._chunk_bytes // self._row_bytes
         self._batch = max(1, BATCH_BYTES // self._chunk_bytes)
         self._folder = folder
         self._kept = keep is not None

@@ -19,7 +19,7 @@ from sparrowboost.threads import Crew
 FIRST_ROWS = 1 << 15  # of the first sample: early edges are large and need few rows
 ROWS_PER_RULE = 500  # of a sample: more rules than it has such, and they fit its noise once more
 MOST_ROWS_PER_RULE = 4_000  # the same where it is smaller than it should be, and cannot grow
-COST = 0.015  # share of what trees gain that the noise of their sample may cost
+COST = 0.01  # share of what trees gain that the noise of their sample may cost
 EARLY = 0.5  # how worn the sample is when the next one is begun, in the background
 GROWTH = 2  # at most, from one sample to the next
 LEAP = 8  # the same where trees were worth nothing
