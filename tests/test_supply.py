@@ -279,6 +279,18 @@ def test_a_sample_on_its_way_that_was_begun_for_the_old_size_is_not_what_patienc
     assert sampler.asked[1:] == [("request", 100), ("take", None), ("again", 200)]
 
 
+def test_trees_on_smaller_samples_do_not_say_that_training_has_converged(sampler, mark):
+    # The next sample, which is the largest, was asked for before these trees were looked back at.
+    supply, sample = make_supply(sampler, first=500, most=1_000)
+    mark.says = LookBack(100, 1.0, -1.0, 0.1, 0.2, 0.1, 0.15)
+    sample = renew_worn(supply, sample)
+    sample = renew_worn(supply, sample)
+    assert supply._rows == 1_000
+    assert not supply.converged
+    renew_worn(supply, sample)
+    assert supply.converged
+
+
 def more_is_asked_for(sampler, *, scanned, read, n_sample=1_000):
     """Whether a worn sample of 1,000 asked for is followed by one of more rows of the data set."""
     supply, sample = make_supply(sampler, first=1_000)
@@ -383,6 +395,12 @@ def test_what_was_measured_is_saved_with_the_sample(sampler, mark):
     renew_worn(other, sample)
     assert sampler.asked[-2] == ("request", pytest.approx(1_500, abs=1))
     assert other.lost_patience_at == 12
+    mark.says = LookBack(10, 1.0, -0.1, 0.01, 0.2, 0.1, 0.15)
+    harmed, sample = make_supply(sampler, first=1_000, most=99_999)
+    renew_worn(harmed, sample)
+    other, _ = make_supply(sampler, first=1_000, most=99_999)
+    renew_worn(other, other.restore(harmed.state()))
+    assert sampler.asked[-2] == ("request", 8_000)
     ended = looks(sampler, mark, [(70, -1.0, 0.1)], most=1_000)
     other, _ = make_supply(sampler, first=1_000, most=1_000)
     other.restore(ended.state())

@@ -107,7 +107,7 @@ class Finished(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Converged(Finished):
-    """Not even the largest sample shows a split that stands out from noise."""
+    """Not even the largest sample shows a tree, or trees on such samples did harm to fresh rows."""
 
 
 Callback = Callable[[Event], object]  # whoever returns True ends training

@@ -106,7 +106,7 @@ class AdaptiveGrower:
 
     @property
     def memory(self) -> Floats:
-        """Blocks with which the next run begins, and what is fitted of each feature's noise."""
+        """Blocks to begin with, whether a tree ever stood out, and each feature's fitted noise."""
         return np.array([self._start, self._stood_out, *self._fitted], np.float64)
 
     @memory.setter
@@ -141,7 +141,7 @@ class AdaptiveGrower:
                 continue
             assert split is not None
             if not self._stood_out:
-                chances.append(self._finder.noise_chance(split.z))
+                chances.append(0.0 if certain else self._finder.noise_chance(split, len(leaves)))
             root = root or split
             proved += int(certain)
             gain = split.gain * scanner.sample_per_run
@@ -173,8 +173,8 @@ class AdaptiveGrower:
 
     def _proved(self, leaf: int, split: Split) -> bool:
         """Whether a leaf's split is proved, also by the variance on each of its sides."""
-        if not self._rule.proved(split):
-            return False
+        if self._exact or not self._rule.proved(split):  # of all rows no proof is asked for
+            return self._rule.proved(split)
         v_left = self._scanner.left_squares(leaf, split.feature, split.mask)
         return self._rule.proved(split.by_side(v_left))
 

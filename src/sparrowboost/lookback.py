@@ -1,9 +1,9 @@
 """What fresh rows say of the last trees.
 
 A tree is chosen on a sample, so that it fits the sample's own noise, too, and seems to gain more
-than it does. While trees are added, the next sample is drawn in the background; its rows have no
-part in these trees. So when it comes, the fall of the loss that they brought is measured twice, on
-the rows on which they were grown and on the fresh ones, which are as good as all data.
+than it does. While trees are added, the next sample is drawn in the background, whatever rows they
+were grown on. So when it comes, the fall of the loss that they brought is measured twice, on the
+sample that they were grown on and on the fresh one, which is as good as all data.
 
 Of a step that takes a share r (the learning rate) of what a leaf's rows ask for, with g what they
 would gain if they were all data and e what their noise adds:

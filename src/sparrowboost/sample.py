@@ -130,8 +130,10 @@ class Sample:
         most, heavy = share * self.weight, np.empty(0, np.int64)
         while len(more := np.flatnonzero(self.w > most)) > len(heavy):
             heavy = more
-            rest = self.weight - float(self.w[heavy].sum(dtype=np.float64))
-            most = share * max(rest, 0.0) / (1 - share * len(heavy))
+            rest = max(self.weight - float(self.w[heavy].sum(dtype=np.float64)), 0.0)
+            if share * len(heavy) >= 1 or rest == 0:  # by rounding
+                break
+            most = share * rest / (1 - share * len(heavy))
         if len(heavy):
             self.u = self.u.copy() if self.u is self.copies else self.u
             self.u[heavy] *= most / self.w[heavy]

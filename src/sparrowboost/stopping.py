@@ -42,8 +42,8 @@ SHRINK = 0.9  # of the best empirical advantage, the target after a pass in whic
 # z takes weights on both sides to be spread alike. Where a few heavy rows make up a side they are
 # not, and prove nothing.
 SOLID_ROWS = 30
-NOISE_CHANCE = 0.01  # that a tree of noise stands out from noise
-NORMAL_QUANTILE = 2.326  # of 1 - NOISE_CHANCE
+NOISE_CHANCE = 0.001  # that the first k splits of a tree of noise stand out, k = 1, 2, 4, ...
+NORMAL_QUANTILE = 3.090  # of 1 - NOISE_CHANCE
 NO_NEIGHBOURS = 1e9  # instead of a span: categories are not alike
 MIN_SHARE = 1e-9  # of a leaf's weight on a side: less is rounding
 
@@ -136,18 +136,21 @@ class SplitFinder:
         edge = 1 / np.maximum(slots.n_bins - 1, 2)
         self._span = np.where(category, NO_NEIGHBOURS, 2 * np.log((1 - edge) / edge))
 
-    def noise_chance(self, z: float) -> float:
-        """How likely the best of all splits of a leaf of noise has such a z, or a larger one.
+    def noise_chance(self, split: Split, n_leaves: int = 1) -> float:
+        """How likely the best split of some leaves of noise has such a z, or a larger one.
 
         Of one feature: at most that of its cuts one by one; and since neighbours are much alike,
-        also that of the largest of all (Miller and Siegmund, Biometrics 1982).
+        also that of the largest of all (Miller and Siegmund, Biometrics 1982). Of a subset of
+        categories it is not known: whatever its z, noise may show it.
         """
-        z = max(z, 1.0)
+        if split.subset_of:
+            return 1.0
+        z = max(split.z, 1.0)
         density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
         one = math.erfc(z / math.sqrt(2))
         largest = density * ((z - 1 / z) * self._span + 4 / z)
         feature = np.minimum(np.minimum(self._tests * one, largest), 1 - 1e-16)
-        return float(-np.expm1(np.log1p(-feature).sum()))
+        return float(-np.expm1(n_leaves * np.log1p(-feature).sum()))
 
     def b_of(self, feature: int, subset_of: int) -> float:
         """B = ln(|H| / sigma) of a feature; a subset is one of 2**(k - 1)."""

@@ -170,7 +170,7 @@ class Strata:
         self._free = array("Q")
         self._freed = array("Q")  # since the last `state`, which may need what is there
         self._places = 0
-        self.bytes_written = self.bytes_read = 0
+        self.bytes_written = 0
 
     def close(self) -> None:
         self._file.close()
@@ -283,7 +283,6 @@ class Strata:
             for part, out in zip(parts, out_parts, strict=True):
                 if len(out):
                     out[k * n : (k + 1) * n] = part
-        self.bytes_read += data.nbytes
         return together
 
     def forget(self, picked: Picked) -> None:
@@ -337,12 +336,12 @@ def spread(
     --------
     >>> chosen, sizes = spread(7, 3, np.random.default_rng(0))
     >>> sizes
-    array([3, 2, 2])
+    array([2, 2, 3])
     """
     n_picked = min(n, n_picked)
     if n_picked == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    sizes = n // n_picked + (np.arange(n_picked) < n % n_picked)
+    sizes = rng.permutation(n // n_picked + (np.arange(n_picked) < n % n_picked))
     return np.cumsum(sizes) - sizes + rng.integers(sizes), sizes
 
 

@@ -71,6 +71,7 @@ class Supply:
         self._rate, self._loss, self._crew = rate, loss, crew
         self._rows = sizes.first
         self._needed = 0.0  # rows with which noise would cost what it may
+        self._factor = GROWTH  # by which the next sample may be larger, at most
         self._falls: list[tuple[float, ...]] = []  # on fresh rows: trees, fall, error; the last
         self._all_scanned = 0
         self.lost_patience_at = 0  # trees, when a sample was last renewed for that
@@ -82,7 +83,7 @@ class Supply:
 
     def state(self) -> dict[str, Any]:
         """All that the next samples depend on; asked for when a sample was just put in use."""
-        numbers = (self._rows, self._needed, self.lost_patience_at)
+        numbers = (self._rows, self._needed, self._factor, self.lost_patience_at)
         return {
             "supply": np.array(numbers, np.float64),
             "supply_falls": np.array(self._falls, np.float64).reshape(-1, 3),
@@ -91,15 +92,16 @@ class Supply:
 
     def restore(self, state: Mapping[str, Any]) -> Sample:
         """Go on from a state; the sample that was in use."""
-        rows, self._needed, patience = state["supply"].tolist()
-        self._rows, self.lost_patience_at = int(rows), int(patience)
+        rows, self._needed, factor, patience = state["supply"].tolist()
+        self._rows, self._factor, self.lost_patience_at = int(rows), int(factor), int(patience)
         self._falls = [tuple(fall) for fall in state["supply_falls"].tolist()]
         return self._use(self._sampler.restore(state))
 
     def _use(self, sample: Sample) -> Sample:
         self._sample, self._rules = sample, 0
+        self._of_largest = self._largest  # whether none could be larger
         self._rows_per_rule: float = ROWS_PER_RULE  # for each that may be fitted to it
-        if self._largest and self._filled:
+        if self._of_largest and self._filled:
             lacking = self._needed / max(sample.n, 1)
             self._rows_per_rule = min(ROWS_PER_RULE * max(lacking, 1.0), MOST_ROWS_PER_RULE)
         self._marks: list[Mark] = []
@@ -146,15 +148,14 @@ class Supply:
 
         Trees that fit the noise of a sample make validation worse until the next sample comes.
         """
-        if self._sizes.whole or (self._largest and self.lost_patience_at > best_trees):
+        if self._sizes.whole:
             return None
-        look = None
         if self._sampler.requested:
-            self._take(model)  # drawn for the size that was not enough
-            look = self.look
+            self._sampler.take()  # begun for the size that was not enough: not a third in memory
+        if self._largest and self.lost_patience_at > best_trees:
+            return None
         self.lost_patience_at = model.n_trees
-        sample, self.look = self._renew(model, grow=True), look
-        return sample, "patience"
+        return self._renew(model, grow=True), "patience"
 
     def _renew(self, model: Model, *, grow: bool) -> Sample:
         """Draw a sample while the caller waits."""
@@ -174,6 +175,7 @@ class Supply:
         look = next((look for look in looks if look is not None), None)
         if look is not None:
             self._needed = self._sample.n * look.cost(self._rate) / COST
+            self._factor = LEAP if look.fresh <= 0 else GROWTH
             self._note_fall(look)
         self._use(sample)
         self.look = look
@@ -184,7 +186,7 @@ class Supply:
         self._falls.append((look.n_trees, look.fresh, look.error))
         while sum(n_trees for n_trees, *_ in self._falls[1:]) >= CONVERGED_TREES:
             self._falls.pop(0)
-        if not self._largest:
+        if not self._of_largest:
             self._falls.clear()
 
     @property
@@ -220,6 +222,5 @@ class Supply:
 
     def _grow(self, rows: float) -> None:
         """Let samples have so many rows from now on, if that is more, and as far as they may."""
-        factor = LEAP if self.look is not None and self.look.fresh <= 0 else GROWTH
-        most = min(factor * self._rows, self._sizes.most)
+        most = min(self._factor * self._rows, self._sizes.most)
         self._rows = int(min(max(rows, self._rows), most))

@@ -288,12 +288,13 @@ def boost(
             if model.n_trees == params.n_estimators:
                 break
             saver.save_now_and_then(model)
-            renewed = supply.after_tree(model, grown, scanner.rows_scanned - before)
             if watch is not None and _late(model, watch, supply, params):
                 renewed = supply.after_patience(model, watch.best_trees)
                 if renewed is None:
                     teller.tell(Finished, model, reason="early_stopping")
                     return _best(model, watch, params)
+            else:
+                renewed = supply.after_tree(model, grown, scanner.rows_scanned - before)
             if supply.converged:
                 teller.tell(Converged, model, reason="converged")
                 return _best(model, watch, params)
