@@ -15,10 +15,10 @@ from sparrowboost.losses import get_loss
 from sparrowboost.sampler import MAX_SHARE, ROWS_PER_EFF, Guide, Sampler
 
 N = 3_000
-DRAWS = 100  # of each kind, each by a sampler of its own
+DRAWS = 200  # of each kind, each by a sampler of its own: totals of light rows are skewed
 GROUPS = 30
 BATCH_ROWS = 240  # of chunks that are read together
-# The mean of 100 draws of a group's multiplicity follows Student's t. 2 x 30 groups of at most 5
+# The mean of 200 draws of a group's multiplicity follows Student's t. 2 x 30 groups of at most 5
 # kinds of draw stay within 5 deviations but for a chance of 300 * 2.5e-6 = 8e-4; seeds are fixed.
 DEVIATIONS = 5.0
 
