@@ -8,9 +8,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sparrowboost.kernels.draws import find_strata, pick_rows, shuffle_rows
+from sparrowboost.kernels.draws import (
+    find_strata,
+    keep_rows,
+    pick_rows,
+    put_rows,
+    shuffle_rows,
+    weigh_draw,
+)
 from sparrowboost.kernels.rows import random_order
-from sparrowboost.strata import LOWEST, N_STRATA
+from sparrowboost.strata import LOWEST, N_STRATA, Rows, chunk_bytes
 
 pytestmark = pytest.mark.kernel
 
@@ -224,3 +231,68 @@ def test_a_row_gets_to_every_place_equally_often():
     # freedom; 99.99 % of it lies below 138.
     expected = n_seeds / n
     assert (n - 1) / n * ((counts - expected) ** 2 / expected).sum() < 138
+
+
+@given(
+    st.integers(1, 4),
+    st.integers(1, 5),
+    st.integers(0, 40),
+    st.booleans(),
+    st.integers(0, 2**32 - 1),
+)
+def test_rows_are_put_into_the_chunks_of_their_strata_in_order(n_strata, room, n, weighted, seed):
+    rng = np.random.default_rng(seed)
+    bins, label, _, weight, score = numbered_rows(n, weighted=weighted)
+    seen = np.arange(n, dtype=np.int32)
+    stratum = rng.integers(0, n_strata, n).astype(np.uint8)
+    order = rng.permutation(n).astype(np.uint32)
+    given_rows = Rows(bins, label, weight, score, seen)
+    wanted = [[int(i) for i in order if stratum[i] == k] for k in range(n_strata)]
+    for run in (put_rows, put_rows.py_func):
+        data = np.zeros((n_strata, 8 * chunk_bytes(3, weighted=weighted)), np.uint8)
+        chunks = Rows.chunks(data, room, 3, weighted=weighted)
+        filled, got, at = np.zeros(n_strata, np.int64), [[] for _ in range(n_strata)], 0
+
+        def taken(k, chunks=chunks, filled=filled):
+            rows = [part[k, : filled[k]] for part in chunks]
+            numbers = rows[4].tolist()
+            for part, whole in zip(rows, given_rows, strict=True):
+                if len(whole):
+                    np.testing.assert_array_equal(part, whole[numbers])
+            filled[k] = 0
+            return numbers
+
+        while True:
+            at, full = run(*given_rows[:4], seen, stratum, order, at, *chunks, filled)
+            if full < 0:
+                break
+            assert filled[full] == room
+            got[full] += taken(full)
+        assert at == n
+        for k in range(n_strata):
+            assert filled[k] < room
+            got[k] += taken(k)
+        assert got == wanted
+
+
+@given(st.lists(st.integers(0, 19), max_size=30), st.integers(0, 5), st.booleans())
+def test_rows_that_are_kept_are_copied_from_the_first_free_place_on(which, first, weighted):
+    bins, label, _, weight, score = numbered_rows(20, weighted=weighted)
+    rows = bins, label, weight, score
+    for run in (keep_rows, keep_rows.py_func):
+        to = [np.full((40 if len(part) else 0, *part.shape[1:]), 77, part.dtype) for part in rows]
+        run(*rows, np.array(which, np.int64), first, *to)
+        for part, out in zip(rows, to, strict=True):
+            if len(part):
+                end = first + len(which)
+                np.testing.assert_array_equal(out[first:end], part[which])
+                assert (out[:first] == 77).all() and (out[end:] == 77).all()
+
+
+@given(exact_weights, st.integers(1, 9), powers)
+def test_a_draw_is_weighed_as_the_sums_say(w, rows, scale):
+    w, m = np.array(w, np.float32), np.full(len(w), rows, np.float32)
+    for run in (weigh_draw, weigh_draw.py_func):
+        kept, squares = run(w, m, scale)
+        assert kept == sum(rows * min(wi / scale, 1) for wi in w.tolist())
+        assert squares == sum(rows * wi * max(wi, scale) for wi in w.tolist())

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.arriving import Arriving
-from sparrowboost.kernels.draws import pick_rows, shuffle_rows
+from sparrowboost.kernels.draws import keep_rows, pick_rows, shuffle_rows, weigh_draw
 from sparrowboost.kernels.scores import apply_trees
 from sparrowboost.losses import Loss
 from sparrowboost.model import Model
@@ -101,30 +101,23 @@ class Guide:
 
     def rows_at(self, scale: float) -> float:
         """Rows that a draw at this scale is expected to keep."""
-        return sum(
-            float((part.rows * np.minimum(part.weight / scale, 1)).sum(dtype=np.float64))
-            for part in self._parts()
-        )
+        return float(weigh_draw(self.weight, self.rows, scale)[0])
 
     def total(self) -> float:
         """The weight of all rows."""
         return sum(float((part.rows * part.weight).sum(dtype=np.float64)) for part in self._parts())
 
     def n_eff_at(self, scale: float) -> float:
-        heavier = sum(
-            float((part.rows * part.weight * np.maximum(part.weight, scale)).sum(dtype=np.float64))
-            for part in self._parts()
-        )
-        return self.total() ** 2 / heavier
+        return self.total() ** 2 / float(weigh_draw(self.weight, self.rows, scale)[1])
 
     def scale_for(self, most_rows: int) -> float:
         """The scale of the largest draw that is worth its rows, and has at most so many."""
         low = 1e-12 * float(self.weight.max())
-        high = self.total()  # one row
+        total = high = self.total()  # one row
         for _ in range(60):
             middle = (low * high) ** 0.5
-            rows = self.rows_at(middle)
-            if rows <= most_rows and rows <= ROWS_PER_EFF * self.n_eff_at(middle):
+            rows, squares = weigh_draw(self.weight, self.rows, middle)
+            if rows <= most_rows and rows * squares <= ROWS_PER_EFF * total**2:
                 high = middle
             else:
                 low = middle
@@ -244,7 +237,7 @@ class Sampler:
         buffer = _Buffer(data.n_rows, data.n_features, weighted=data.weighted)
         for rows in self._map(self._rows_of_block, list(range(data.n_blocks))):
             n = len(rows.label)
-            buffer.add(rows, slice(0, n), np.ones(n, np.float32))
+            buffer.add(rows, np.arange(n), np.ones(n, np.float32))
         # Always in the same random order: a model of all rows does not depend on the seed.
         return self._count(self._finish(buffer, 0, whole=True, seed=0), data.n_rows)
 
@@ -308,23 +301,23 @@ class Sampler:
         def work(part: _Part) -> _Weighed:
             rows = self._rows_of_block(part.block) if part.picked is None else self._read(part)
             catch_up(rows, forest, n_trees)
-            w = np.empty(len(rows.label), np.float32)
+            w, total = np.empty(len(rows.label), np.float32), np.empty(2)
             u = rows.weight if len(rows.weight) else np.ones(len(w), np.float32)
-            self._loss.weigh(rows.label, u, rows.score, w, np.empty(2))
+            self._loss.weigh(rows.label, u, rows.score, w, total)
             # A block's rows lie in the order of the source. A stratum's chunks are read by chance,
             # so rows that were next to each other there must not come into the same one.
             order = permuted(len(w), self._seed, part.block) if part.picked is None else None
-            return _Weighed(rows, w, order)
+            return _Weighed(rows, w, order, float(total[1]))
 
         n_read, found = 0, np.zeros((N_STRATA, 2))
         for part, weighed in zip(parts, self._map(work, parts), strict=True):
-            rows, w, _ = weighed
+            rows, w = weighed.rows, weighed.w
             picker.pick(rows, w, part.share)
             if n_trees > 0 or part.picked is not None:
                 self._put_back(weighed)
             if part.picked is not None and self._strata is not None:
                 self._strata.forget(part.picked)
-                found[part.stratum] += len(w), float(np.square(w, dtype=np.float64).sum())
+                found[part.stratum] += len(w), weighed.squares
             n_read += len(w)
         self._learn(*found.T)
         return n_read
@@ -393,7 +386,7 @@ class Sampler:
     def _put_back(self, weighed: _Weighed) -> None:
         if self._strata is None:
             self._strata = self._make_strata()
-        self._strata.append(*weighed)
+        self._strata.append(weighed.rows, weighed.w, weighed.order)
 
     def _make_strata(self) -> Strata:
         data = self._dataset
@@ -469,6 +462,7 @@ class _Weighed(NamedTuple):
     rows: Rows
     w: npt.NDArray[np.float32]
     order: npt.NDArray[np.uint32] | None
+    squares: float  # sum of w**2
 
 
 class _Buffer:
@@ -482,13 +476,13 @@ class _Buffer:
         self._weight = np.empty(capacity * weighted, np.float32)
         self._score = np.empty(capacity, np.float32)
 
-    def add(self, rows: Rows, which: Any, copies: npt.NDArray[np.float32]) -> None:
-        to = slice(self.n, self.n + len(copies))
-        self._bins[to], self._label[to] = rows.bins[which], rows.label[which]
-        self._copies[to], self._score[to] = copies, rows.score[which]
-        if len(self._weight):
-            self._weight[to] = rows.weight[which]
-        self.n = to.stop
+    def add(
+        self, rows: Rows, which: npt.NDArray[np.int64], copies: npt.NDArray[np.float32]
+    ) -> None:
+        given = rows.bins, rows.label, rows.weight, rows.score, which, self.n
+        keep_rows(*given, self._bins, self._label, self._weight, self._score)
+        self._copies[self.n : self.n + len(which)] = copies
+        self.n += len(which)
 
     def halve(self, odd: int) -> None:
         """Keep every second row, each for two."""

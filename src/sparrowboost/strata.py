@@ -34,8 +34,7 @@ import numpy.typing as npt
 
 from sparrowboost.disk import guard_disk, read_all, write_all
 from sparrowboost.errors import StoreError
-from sparrowboost.kernels.draws import find_strata
-from sparrowboost.kernels.rows import gather_rows
+from sparrowboost.kernels.draws import find_strata, put_rows
 from sparrowboost.lookup import Bins
 
 CHUNK_ROWS = 256  # so few that draws of thousands read many chunks, so many that handling one pays
@@ -45,7 +44,7 @@ N_WEIGHTS = 80  # up to 2**40, where the exponential loss cuts its margins
 N_BANDS = 2  # labels
 N_STRATA = N_BANDS * N_WEIGHTS
 STATE_BYTES = 1 + 4 + 4  # label, score, trees seen
-NO_WEIGHT = np.empty((0, 4), np.uint8)  # for the kernel that also moves weights
+ALIGNED = 8  # bytes: where numbers of a chunk begin
 CRC_BITS = 32
 
 
@@ -82,7 +81,7 @@ def chunk_bytes(n_features: int, *, weighted: bool) -> int:
 
 
 class Rows(NamedTuple):
-    """Rows with what is known of their score."""
+    """Rows with what is known of their score; n of them, or s chunks of m."""
 
     bins: Bins  # (n, d)
     label: npt.NDArray[np.uint8]  # (n,)
@@ -90,37 +89,27 @@ class Rows(NamedTuple):
     score: npt.NDArray[np.float32]  # (n,) H(x) under the first `seen` trees
     seen: npt.NDArray[np.int32]  # (n,)
 
-    def take(self, which: Any) -> Rows:
-        """Some of the rows: a slice of them, or a copy of those with these numbers."""
-        return Rows._make(part[which] if len(part) else part for part in self)
+    @classmethod
+    def chunks(cls, data: npt.NDArray[np.uint8], n: int, d: int, *, weighted: bool) -> Rows:
+        """The parts of chunks of n rows of d features: (s, n, d), (s, n), ... of (s, bytes).
 
+        Numbers come first, so that they are aligned.
+        """
+        s, step = len(data), data.strides[0]
+        at = np.cumsum([0, 4 * n, 4 * n, 4 * n * weighted, n * d]).tolist()
+        score, seen, weight, bins, label = at
 
-class Filling:
-    """A chunk that is being filled with rows, laid out as it will be in the file."""
+        def part(dtype: type, first: int, rows: int = n) -> npt.NDArray[Any]:
+            size = np.dtype(dtype).itemsize
+            return np.ndarray((s, rows), dtype, data, first, (step, size))
 
-    def __init__(self, data: npt.NDArray[np.uint8], rows: Rows) -> None:
-        self.data, self._rows, self.n = data, rows, 0
-
-    @property
-    def full(self) -> bool:
-        return self.n == len(self._rows.label)
-
-    @property
-    def rows(self) -> Rows:
-        """The rows that are in it."""
-        return self._rows.take(slice(self.n))
-
-    def add(self, rows: Rows, which: npt.NDArray[np.uint32]) -> int:
-        """Add those of the rows for which there is room; how many they are."""
-        which = which[: len(self._rows.label) - self.n]
-        to = self._rows.take(slice(self.n, self.n + len(which)))
-        gather_rows(rows.bins, which, to.bins, NO_WEIGHT)  # other threads may run meanwhile
-        others: tuple[tuple[Any, Any], ...] = tuple(zip(rows[1:], to[1:], strict=True))
-        for part, out in others:
-            if len(out):
-                out[:] = part[which]
-        self.n += len(which)
-        return len(which)
+        return cls(
+            np.ndarray((s, n, d), np.uint8, data, bins, (step, d, 1)),
+            part(np.uint8, label),
+            part(np.float32, weight, n * weighted),
+            part(np.float32, score),
+            part(np.int32, seen),
+        )
 
 
 class Picked(NamedTuple):
@@ -166,7 +155,11 @@ class Strata:
             ) from None
         # A chunk is 64 bits, its place and its checksum: 1 MB for each GB of rows.
         self._queues = [array("Q") for _ in range(N_STRATA)]
-        self._filling: list[Filling | None] = [None] * N_STRATA
+        # Of each stratum, the chunk that is being filled; those that never were take no memory.
+        aligned = -(-self._chunk_bytes // ALIGNED) * ALIGNED
+        self._filling = np.empty((N_STRATA, aligned), np.uint8)
+        self._waiting = self._chunks(self._filling)
+        self._filled = np.zeros(N_STRATA, np.int64)
         self._free = array("Q")
         self._freed = array("Q")  # since the last `state`, which may need what is there
         self._places = 0
@@ -177,8 +170,7 @@ class Strata:
 
     def size(self, stratum: int) -> int:
         """Rows in a stratum."""
-        filling = self._filling[stratum]
-        return self.n_chunks(stratum) * self.chunk_rows + (filling.n if filling else 0)
+        return self.n_chunks(stratum) * self.chunk_rows + int(self._filled[stratum])
 
     def n_chunks(self, stratum: int) -> int:
         """Chunks of a stratum in the file; other rows of it may wait in memory."""
@@ -198,24 +190,18 @@ class Strata:
         stratum = np.empty(len(w), np.uint8)
         find_strata(w, LOWEST, N_WEIGHTS, stratum)
         stratum += np.uint8(N_WEIGHTS) * rows.label
-        if order is None:
-            order = np.arange(len(w), dtype=np.uint32)
-        order = order[np.argsort(stratum[order], kind="stable")]
-        ends = np.cumsum(np.bincount(stratum, minlength=N_STRATA))
-        for k in np.flatnonzero(np.diff(ends, prepend=0)).tolist():
-            self._add(k, rows, order[ends[k - 1] if k else 0 : ends[k]])
+        self._put(rows, stratum, np.arange(len(w), dtype=np.uint32) if order is None else order)
 
-    def _add(self, k: int, rows: Rows, which: npt.NDArray[np.uint32]) -> None:
-        """Add rows to a stratum's chunk; one that is full goes to the file."""
-        while len(which):
-            filling = self._filling[k]
-            if filling is None:
-                data = np.empty(self._chunk_bytes, np.uint8)
-                filling = self._filling[k] = Filling(data, self._views(data, self.chunk_rows))
-            which = which[filling.add(rows, which) :]
-            if filling.full:
-                self._queues[k].append(self._write(filling.data))
-                self._filling[k] = None
+    def _put(
+        self, rows: Rows, stratum: npt.NDArray[np.uint8], order: npt.NDArray[np.uint32]
+    ) -> None:
+        """Put rows into their strata's chunks; one that is full goes to the file."""
+        given = rows.bins, rows.label, rows.weight, rows.score, rows.seen, stratum, order
+        n, full = put_rows(*given, 0, *self._waiting, self._filled)
+        while full >= 0:
+            self._queues[full].append(self._write(self._filling[full, : self._chunk_bytes]))
+            self._filled[full] = 0
+            n, full = put_rows(*given, n, *self._waiting, self._filled)
 
     def _write(self, data: npt.NDArray[np.uint8]) -> int:
         """Write a chunk to a free place."""
@@ -226,17 +212,13 @@ class Strata:
         self.bytes_written += data.nbytes
         return place << CRC_BITS | zlib.crc32(data.data)
 
-    def _views(self, data: npt.NDArray[np.uint8], n: int) -> Rows:
-        """The parts of a chunk of n rows; numbers first, so that they are aligned."""
-        ends = np.cumsum([4 * n, 4 * n, 4 * n * self._weighted, n * self._d, n])
-        score, seen, weight, bins, label = np.split(data, ends[:-1])
-        return Rows(
-            bins.reshape(n, self._d),
-            label,
-            weight.view(np.float32),
-            score.view(np.float32),
-            seen.view(np.int32),
-        )
+    def _chunks(self, data: npt.NDArray[np.uint8]) -> Rows:
+        return Rows.chunks(data, self.chunk_rows, self._d, weighted=self._weighted)
+
+    def _wait(self, stratum: int) -> Rows:
+        """A copy of the rows that wait in a stratum's chunk."""
+        parts: Any = self._waiting
+        return Rows._make(part[stratum, : self._filled[stratum]].copy() for part in parts)
 
     def pick(self, stratum: int, n_chunks: int, rng: np.random.Generator) -> list[Picked]:
         """Take so many chunks out of a stratum, spread over its queue, and all that waits.
@@ -256,23 +238,17 @@ class Strata:
         left = np.ones(len(queue), bool)
         left[chosen] = False
         self._queues[stratum] = array("Q", np.frombuffer(queue, np.uint64)[left].tobytes())
-        filling = self._filling[stratum]
-        if filling is not None:
-            picked.append(Picked(1.0, (), filling.rows))
-            self._filling[stratum] = None
+        if self._filled[stratum]:
+            picked.append(Picked(1.0, (), self._wait(stratum)))
+            self._filled[stratum] = 0
         return picked
 
     def read(self, picked: Picked) -> Rows:
         """The rows of chunks that were picked."""
         if picked.rows is not None:
             return picked.rows
-        n = self.chunk_rows
-        data = np.empty(len(picked.chunks) * self._chunk_bytes, np.uint8)
-        together = self._views(data, len(picked.chunks) * n)
-        one = np.empty(self._chunk_bytes, np.uint8)
-        parts: Any = self._views(one, n)
-        out_parts: Any = together
-        for k, chunk in enumerate(picked.chunks):
+        data = np.empty((len(picked.chunks), self._chunk_bytes), np.uint8)
+        for chunk, one in zip(picked.chunks, data, strict=True):
             at = (chunk >> CRC_BITS) * self._chunk_bytes
             n_read = read_all(self._file.fileno(), one, at)
             if n_read < len(one) or zlib.crc32(one.data) != chunk & (1 << CRC_BITS) - 1:
@@ -280,10 +256,9 @@ class Strata:
                     f"{self._folder}: the scratch file is damaged (from byte {at:,} on); train "
                     "again, without the checkpoint if there is one."
                 )
-            for part, out in zip(parts, out_parts, strict=True):
-                if len(out):
-                    out[k * n : (k + 1) * n] = part
-        return together
+        parts: Any = self._chunks(data)
+        n = data.shape[0] * self.chunk_rows
+        return Rows._make(part.reshape(n if part.size else 0, *part.shape[2:]) for part in parts)
 
     def forget(self, picked: Picked) -> None:
         """Use the places of chunks, whose rows were read, for others."""
@@ -295,14 +270,14 @@ class Strata:
         os.fsync(self._file.fileno())
         self._free.extend(self._freed)
         self._freed = array("Q")
-        rows = [filling.rows for filling in self._filling if filling]
+        rows = [self._wait(k) for k in np.flatnonzero(self._filled).tolist()]
         names = [f"strata_{name}" for name in Rows._fields]
         parts = Rows._make(map(np.concatenate, zip(*rows, strict=True))) if rows else ()
         return {
             "strata_chunks": _joined(self._queues),
             "strata_lengths": np.array([len(queue) for queue in self._queues]),
             "strata_free": _joined([self._free]),
-            "strata_waiting": np.array([filling.n if filling else 0 for filling in self._filling]),
+            "strata_waiting": self._filled.copy(),
             **dict(zip(names, parts, strict=False)),
         }
 
@@ -315,11 +290,11 @@ class Strata:
         self._free = array("Q", free.tobytes())
         places = np.append(chunks >> np.uint64(CRC_BITS), free)
         self._places = int(places.max()) + 1 if len(places) else 0
-        ends = np.cumsum(state["strata_waiting"])
-        if ends[-1]:
+        waiting = state["strata_waiting"]
+        if waiting.any():
             rows = Rows._make(state[f"strata_{name}"] for name in Rows._fields)
-            for k in np.flatnonzero(state["strata_waiting"]).tolist():
-                self._add(k, rows, np.arange(ends[k - 1] if k else 0, ends[k], dtype=np.uint32))
+            stratum = np.repeat(np.arange(N_STRATA, dtype=np.uint8), waiting)
+            self._put(rows, stratum, np.arange(len(stratum), dtype=np.uint32))
 
     @property
     def scratch_bytes(self) -> int:

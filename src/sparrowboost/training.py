@@ -32,7 +32,7 @@ from sparrowboost.scanner import Scanner
 from sparrowboost.soundness import Auditor, label_deviation
 from sparrowboost.stopping import Adaptive, Paper, SplitFinder
 from sparrowboost.store import Dataset
-from sparrowboost.strata import sum_strata
+from sparrowboost.strata import Rows, sum_strata
 from sparrowboost.supply import Sizes, Supply
 from sparrowboost.threads import Crew, check_jobs
 from sparrowboost.views import Reweighted, class_factors, with_class_weight
@@ -501,5 +501,11 @@ def warm_up() -> None:
     metrics.add_falls(label, score, score, u, 1.0, True, np.zeros(3))
     metrics.count_pairs(score, score)
     draws.pick_rows(w, 1.0, 1.0, 0.5, 0, np.empty(2, np.int64), u, 2)
+    draws.weigh_draw(w, u, 1.0)
     draws.find_strata(w, 0, 80, label)
-    draws.shuffle_rows(np.uint64(1), bins, label, u, np.empty(0, np.float32), score)
+    seen, none, place = np.zeros(2, np.int32), np.empty(0, np.float32), np.zeros(2, np.uint32)
+    chunks = Rows.chunks(np.zeros((2, 24), np.uint8), 2, 1, weighted=False)
+    given = bins, label, none, score
+    draws.put_rows(*given, seen, label, place, 2, *chunks, np.zeros(2, np.int64))
+    draws.keep_rows(*given, blocks, 0, bins, label, none, score)
+    draws.shuffle_rows(np.uint64(1), bins, label, u, none, score)

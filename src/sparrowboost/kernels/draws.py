@@ -42,6 +42,26 @@ def pick_rows(w, scale, share, carry, start, pick, copies, limit):
 
 
 @kernel
+def weigh_draw(weight, rows, scale):
+    """What a draw is expected to have at some scale.
+
+    weight (n,) float32 or float64  IN
+    rows   (n,) float32 or float64  IN   of each weight
+    scale  float                    IN   weight of an ordinary row of the draw
+
+    Returns its rows, and the sum of the squares of their weights.
+    """
+    kept = 0.0
+    squares = 0.0
+    for i in range(weight.shape[0]):
+        w = np.float64(weight[i])
+        m = np.float64(rows[i])
+        kept += m * min(w / scale, 1.0)
+        squares += m * w * max(w, scale)
+    return kept, squares
+
+
+@kernel
 def find_strata(w, lowest, n_strata, stratum):
     """Stratum of each row: floor(log2 w) - lowest, cut to the strata there are.
 
@@ -51,6 +71,70 @@ def find_strata(w, lowest, n_strata, stratum):
     for i in range(w.shape[0]):
         power = np.int32(np.float32(w[i]).view(np.int32) >> np.int32(23)) - np.int32(127)
         stratum[i] = min(max(power - lowest, 0), n_strata - 1)
+
+
+@kernel
+def put_rows(
+    bins, label, weight, score, seen, stratum, order, start,
+    to_bins, to_label, to_weight, to_score, to_seen, filled,
+):  # fmt: skip
+    """Put rows into the chunks of their strata, one after the other, until one is full.
+
+    bins    (n, d) uint8    IN
+    label   (n,)   uint8    IN
+    weight  (n,)   float32  IN   the user's, or (0,)
+    score   (n,)   float32  IN
+    seen    (n,)   int32    IN   trees in the score
+    stratum (n,)   uint8    IN
+    order   (n,)   uint32   IN   in which rows are put
+    start   int             IN   how many of them are put already
+    to_...  (s, m, ...)     OUT  the same of the chunks, m rows for each stratum
+    filled  (s,)   int64    IN/OUT  rows in each chunk
+
+    Returns how many rows are put, and the stratum whose chunk is full, or -1.
+    """
+    d = bins.shape[1]
+    room = to_label.shape[1]
+    weighted = weight.shape[0] > 0
+    for at in range(start, order.shape[0]):
+        i = np.uint64(order[at])
+        k = np.uint64(stratum[i])
+        slot = np.uint64(filled[k])
+        for j in range(d):
+            to_bins[k, slot, j] = bins[i, j]
+        to_label[k, slot] = label[i]
+        to_score[k, slot] = score[i]
+        to_seen[k, slot] = seen[i]
+        if weighted:
+            to_weight[k, slot] = weight[i]
+        filled[k] += 1
+        if filled[k] == room:
+            return at + 1, np.int64(k)
+    return order.shape[0], -1
+
+
+@kernel
+def keep_rows(bins, label, weight, score, which, first, to_bins, to_label, to_weight, to_score):
+    """Copy some rows to where there is room for them, from row `first` on.
+
+    bins   (n, d) uint8    IN
+    label  (n,)   uint8    IN
+    weight (n,)   float32  IN   or (0,)
+    score  (n,)   float32  IN
+    which  (k,)   int64    IN
+    to_...                 OUT  the same of more rows
+    """
+    d = bins.shape[1]
+    weighted = weight.shape[0] > 0
+    for k in range(which.shape[0]):
+        i = np.uint64(which[k])
+        to = np.uint64(first + k)
+        for j in range(d):
+            to_bins[to, j] = bins[i, j]
+        to_label[to] = label[i]
+        to_score[to] = score[i]
+        if weighted:
+            to_weight[to] = weight[i]
 
 
 @kernel
