@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
+import pytest
 
 import sparrowboost.grower
 import sparrowboost.sample
 import sparrowboost.scanner
+import sparrowboost.shuffle
+import sparrowboost.strata
 from sparrowboost import Model, ingest
 from sparrowboost.evidence import Slots
 from sparrowboost.losses import base_score, get_loss
@@ -43,6 +49,16 @@ def use_small_blocks(monkeypatch, rows) -> None:
     """Let samples have many blocks although they have few rows."""
     for module in (sparrowboost.sample, sparrowboost.scanner, sparrowboost.grower):
         monkeypatch.setattr(module, "BLOCK_ROWS", rows)
+
+
+@contextmanager
+def many_blocks_and_chunks(block_bytes=8_000, chunk_rows=200) -> Iterator[None]:
+    """Let a small table have as many blocks and chunks as one of some million rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sparrowboost.shuffle, "BUCKET_BYTES", block_bytes)
+        patch.setattr(sparrowboost.shuffle, "MIN_SEGMENT_BYTES", 10)
+        patch.setattr(sparrowboost.strata, "CHUNK_ROWS", chunk_rows)
+        yield
 
 
 def forbid_endless_scans(monkeypatch, most=2_000) -> None:

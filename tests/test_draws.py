@@ -11,12 +11,21 @@ from __future__ import annotations
 from contextlib import closing
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-import sparrowboost.shuffle
-import sparrowboost.strata
-from builders import make_model, make_stump, numbered_rows, numbers_of
+import sparrowboost.build
+from builders import (
+    make_model,
+    make_stump,
+    many_blocks_and_chunks,
+    numbered_rows,
+    numbers_of,
+)
+from sparrowboost import ingest
 from sparrowboost.losses import get_loss
+from sparrowboost.progress import make_progress
 from sparrowboost.sampler import Guide, Sampler
 
 N = 40_000
@@ -31,11 +40,7 @@ MOST = 1.5
 
 @pytest.fixture(autouse=True, scope="module")
 def small_blocks_and_chunks():
-    """As many blocks and chunks as a table of some million rows has."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sparrowboost.shuffle, "BUCKET_BYTES", 8_000)
-        patch.setattr(sparrowboost.shuffle, "MIN_SEGMENT_BYTES", 10)
-        patch.setattr(sparrowboost.strata, "CHUNK_ROWS", 200)
+    with many_blocks_and_chunks():
         yield
 
 
@@ -47,24 +52,25 @@ STUMPS = [
     make_stump(1, range(20), 1.2, -0.2),
     make_stump(0, range(220), 0.1, 0.9),
 ]
-PLAN = [(0, 1.0), (1, 1.0), (2, 1.0), (3, 1.0), (4, 1.0), (5, 1.0)]  # trees, rows of the draw
 
 
-def draw(dataset, folder, seed, rows):
-    """The samples of a plan of draws, each under one more tree."""
+def draw(dataset, folder, seed, rows, stages=None):
+    """Samples, each drawn under one more tree, and from one more stage of the rows, if any."""
     model, sample = make_model(dataset), None
     sampler = Sampler(
-        dataset, get_loss("logistic"), model.base_score, folder=folder, seed=seed, n_jobs=1
+        dataset,
+        get_loss("logistic"),
+        model.base_score,
+        folder=folder,
+        seed=seed,
+        n_jobs=1,
+        arriving=stages,
     )
     with closing(sampler):
-        for n_trees, share in PLAN:
-            for stump in STUMPS[model.n_trees : n_trees]:
-                model = model.with_tree(stump)
-            most = int(share * rows)
-            if sample is None:
-                sample = sampler.first(sampler.weigh_base(), most)
-            else:
-                sample = sampler.again(model, Guide.of(sample), most)
+        sample = sampler.first(sampler.weigh_base(), rows)
+        for stump in STUMPS:
+            model = model.with_tree(stump)
+            sample = sampler.again(model, Guide.of(sample), rows, more=True)
             yield sample
 
 
@@ -81,28 +87,28 @@ def cells_of(label):
     return np.array([cell for cell in cells if cell.sum() >= 30])
 
 
-def variance_ratios(dataset, label, folder, rows):
+def variance_ratios(dataset, label, folder, rows, stages=None):
     """Of each draw after the first tree: (cells,) variance of a cell's total over that of rows."""
     cells = cells_of(label)
-    totals = np.zeros((len(PLAN), SEEDS, len(cells)))
-    expected = np.zeros((len(PLAN), SEEDS, len(cells)))
+    totals = np.zeros((len(STUMPS), SEEDS, len(cells)))
+    expected = np.zeros((len(STUMPS), SEEDS, len(cells)))
     for seed in range(SEEDS):
-        for k, sample in enumerate(draw(dataset, folder, seed, rows)):
+        for k, sample in enumerate(draw(dataset, folder, seed, rows, stages)):
             own = cells[:, numbers_of(sample.bins, WIDTH)]
             w, c = sample.w.astype(float), sample.copies.astype(float)
             totals[k, seed] = own @ w
             expected[k, seed] = own @ (w**2 * (1 - 1 / c))
-    return (totals.var(1, ddof=1) / np.maximum(expected.mean(1), 1e-12))[1:]
+    return totals.var(1, ddof=1) / np.maximum(expected.mean(1), 1e-12)
 
 
-def assert_like_rows(dataset, label, folder, rows=2_000):
-    ratios = variance_ratios(dataset, label, folder, rows)
+def assert_like_rows(dataset, label, folder, rows=2_000, stages=None):
+    ratios = variance_ratios(dataset, label, folder, rows, stages)
     assert ratios[:, :2].max() < MOST, ratios[:, :2].round(2)
     assert ratios[:, 2:].mean(1).max() < MOST, ratios[:, 2:].mean(1).round(2)
 
 
-def labels(share, seed=5):
-    return np.random.default_rng(seed).random(N) < share
+def labels(share, seed=5, n=N):
+    return np.random.default_rng(seed).random(n) < share
 
 
 @pytest.mark.parametrize("share", [0.5, 0.1, 0.005])
@@ -121,3 +127,37 @@ def test_they_do_where_strata_are_small(tmp_path):
     # Of 4,000 rows in some twenty strata most have less than a chunk, which waits in memory.
     label = labels(0.5)[:4_000]
     assert_like_rows(numbered_rows(4_000, label, width=WIDTH), label, tmp_path, rows=400)
+
+
+def test_they_do_where_one_row_in_a_thousand_is_positive(tmp_path):
+    # Positives weigh so much more that all of them are in every draw: what varies is the others.
+    label = labels(0.001, n=60_000)
+    assert_like_rows(numbered_rows(60_000, label, width=WIDTH), label, tmp_path)
+
+
+class Stages:
+    """A data set's stages, all read, as the sampler asks for them."""
+
+    def __init__(self, arriving):
+        arriving.start(make_progress(0))
+        self._stages = [arriving.stage(k) for k in range(len(arriving.stage_rows))]
+        self.first, self.n_rows = self._stages[0], arriving.n_rows
+
+    def more(self, dataset):
+        return self._stages[self._stages.index(dataset) + 1]
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize("share", [0.5, 0.1])
+def test_they_do_while_rows_are_still_being_read(tmp_path, monkeypatch, share):
+    monkeypatch.setattr(sparrowboost.build, "MIN_STAGED_ROWS", 10_000)
+    label, number = labels(share), np.arange(N)
+    columns = {"low": number % WIDTH, "high": number // WIDTH, "y": label.astype(int)}
+    file = tmp_path / "t.parquet"
+    pq.write_table(pa.table(columns), file, row_group_size=500)
+    arriving = ingest(file, label="y", verbose=0, n_jobs=1, wait=False)
+    stages = Stages(arriving)
+    assert stages.n_rows == N and stages.first.n_rows < N / 4
+    assert_like_rows(stages.first, label, tmp_path, stages=stages)

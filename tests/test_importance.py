@@ -84,7 +84,7 @@ def train_on_draws(dataset, monkeypatch, **params):
         dataset, sample_size=20_000, theta=0.95, n_estimators=40, verbose=0, **params
     )  # fmt: skip
     parts, samples = (set(column) for column in zip(*found_on, strict=True))
-    assert min(parts) < 0.2, "all splits are of whole samples: this tests less than it should"
+    assert min(parts) < 0.5, "all splits are of whole samples: this tests less than it should"
     assert max(parts) > 0.9
     assert len(samples) > 1
     return model

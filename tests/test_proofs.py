@@ -13,9 +13,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import sparrowboost.shuffle
-import sparrowboost.strata
-from builders import make_model, make_sample, make_slots, make_stump, numbered_rows, numbers_of
+from builders import (
+    make_model,
+    make_sample,
+    make_slots,
+    make_stump,
+    many_blocks_and_chunks,
+    numbered_rows,
+    numbers_of,
+)
 from sparrowboost.evidence import Slots
 from sparrowboost.forest import Forest
 from sparrowboost.grower import AdaptiveGrower
@@ -40,11 +46,7 @@ TEACHER = [
 
 @pytest.fixture(autouse=True, scope="module")
 def small_blocks_and_chunks():
-    """As many blocks and chunks as a table of some million rows has."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sparrowboost.shuffle, "BUCKET_BYTES", 8_000)
-        patch.setattr(sparrowboost.shuffle, "MIN_SEGMENT_BYTES", 10)
-        patch.setattr(sparrowboost.strata, "CHUNK_ROWS", 200)
+    with many_blocks_and_chunks():
         yield
 
 

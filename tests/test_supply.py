@@ -7,7 +7,7 @@ import pytest
 
 import sparrowboost.supply
 from sparrowboost.lookback import LookBack
-from sparrowboost.supply import COST, EARLY, MOST_ROWS_PER_RULE, Sizes, Supply
+from sparrowboost.supply import COST, EARLY, MOST_TIMES, Sizes, Supply
 
 RATE = 0.3
 
@@ -108,8 +108,8 @@ def sampler():
     return FakeSampler()
 
 
-def make_supply(sampler, first=100, most=1_000, theta=0.5):
-    supply = Supply(sampler, Sizes(first, most), theta, rate=RATE, loss="logistic", crew=None)
+def make_supply(sampler, first=100, most=1_000, theta=0.5, rate=RATE):
+    supply = Supply(sampler, Sizes(first, most), theta, rate=rate, loss="logistic", crew=None)
     return supply, supply.first()
 
 
@@ -161,6 +161,17 @@ def test_a_sample_to_which_many_rules_were_fitted_is_replaced(sampler, monkeypat
         assert sampler.requested == (20 * rules >= EARLY * sample.n)
     assert renewed[1] == "rules"
     assert 20 * rules < sample.n <= 20 * (rules + 7)
+
+
+@pytest.mark.parametrize(("rate", "rules"), [(1.0, 50), (0.3, 50), (0.075, 100), (0.012, 250)])
+def test_a_sample_bears_more_rules_of_smaller_steps(sampler, monkeypatch, rate, rules):
+    monkeypatch.setattr(sparrowboost.supply, "ROWS_PER_RULE", 20)
+    supply, sample = make_supply(sampler, first=1_000, rate=rate)
+    assert sample.n == 1_000
+    fitted = 5
+    while supply.after_tree(None, grown(5), 10) is None:
+        fitted += 5
+    assert fitted == rules
 
 
 def test_both_ends_at_once_are_one_request_and_one_sample(sampler):
@@ -342,8 +353,8 @@ def test_a_sample_that_should_grow_and_cannot_is_renewed_sooner(sampler, mark, m
     assert trees(most=2_000, cost=2.5 * COST) == 10  # of 5 rules each, 1,000 rows / 20
     assert trees(most=1_000, cost=0.5 * COST) == 10
     assert trees(most=1_000, cost=2.5 * COST) == 4
-    monkeypatch.setattr(sparrowboost.supply, "MOST_ROWS_PER_RULE", 25)
-    assert MOST_ROWS_PER_RULE > 25
+    monkeypatch.setattr(sparrowboost.supply, "MOST_TIMES", 1.25)
+    assert MOST_TIMES > 2.5
     assert trees(most=1_000, cost=2.5 * COST) == 8
 
 

@@ -384,8 +384,9 @@ def test_training_on_all_rows_draws_once_and_reads_every_row_for_every_tree(data
 
 
 def test_a_sample_teaches_only_so_many_rules(dataset, monkeypatch):
-    monkeypatch.setattr("sparrowboost.supply.ROWS_PER_RULE", 100)  # some 40 rules for each sample
-    _, events = listen(dataset, sample_size=4_000, n_estimators=20, learning_rate=0.01)
+    monkeypatch.setattr("sparrowboost.supply.ROWS_PER_RULE", 100)
+    # A thirtieth of the full rate, a fifth of these rows: some 220 rules for each sample.
+    _, events = listen(dataset, sample_size=4_000, n_estimators=90, learning_rate=0.01)
     reasons = [event.reason for event in events if isinstance(event, SampleDrawn)]
     assert reasons.count("rules") >= 2
 

@@ -72,8 +72,8 @@ class Counts:
 class Guide:
     """What is known of all rows' weights before a draw: some weights, each of so many rows."""
 
-    weight: npt.NDArray[np.floating[Any]]
-    rows: npt.NDArray[np.floating[Any]]
+    weight: npt.NDArray[np.float32]
+    rows: npt.NDArray[np.float32]
     label: npt.NDArray[np.uint8]
 
     @classmethod
@@ -158,6 +158,7 @@ class Sampler:
         self._seed, self._n_jobs = seed, n_jobs
         self._strata: Strata | None = None
         self._unread = [dataset.blocks_of(label) for label in (0, 1)]
+        self._stages = np.array([dataset.n_blocks])  # where the blocks of each stage end
         self._spread = np.zeros(N_STRATA)  # root mean square of each stratum's weights, when read
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="sparrow-sample")
         self._next: Future[tuple[Sample, int]] | None = None
@@ -212,6 +213,7 @@ class Sampler:
             "sampler_spread": self._spread.copy(),
             "sampler_unread_0": self._unread[0],
             "sampler_unread_1": self._unread[1],
+            "sampler_stages": self._stages,
             **strata,
             **({} if sample.whole else sample.state()),
         }
@@ -221,6 +223,7 @@ class Sampler:
         self._draws = int(state["sampler_draws"])
         self._spread[:] = state["sampler_spread"]
         self._unread = [state["sampler_unread_0"], state["sampler_unread_1"]]
+        self._stages = state.get("sampler_stages", self._stages)
         if "strata_chunks" in state:
             self._strata = self._make_strata()
             self._strata.restore(state)
@@ -272,6 +275,7 @@ class Sampler:
         new = np.arange(before.n_blocks, now.n_blocks)
         for label, unread in enumerate(self._unread):
             self._unread[label] = np.append(unread, new[now.block_label[new] == label])
+        self._stages = np.append(self._stages, now.n_blocks)
         self._dataset = now
         return now.n_rows / before.n_rows
 
@@ -339,18 +343,33 @@ class Sampler:
                 kept = strata.size(k) * min(weight / scale, 1.0)
                 n = max(n, min(math.ceil(kept / ROWS_PER_CHUNK), MANY_CHUNKS))
                 parts += [_Part(p.share, k, p) for p in strata.pick(k, n, rng)]
-        for label, unread in enumerate(self._unread):
-            if not len(unread):
+        for label in (0, 1):
+            want = guide.spread(label) / scale
+            parts += self._parts_of_store(label, want, rng, keep=n_trees == 0)
+        return parts
+
+    def _parts_of_store(
+        self, label: int, want: float, rng: np.random.Generator, *, keep: bool
+    ) -> list[_Part]:
+        """The blocks of a label to read now: the share `want` of those that were never read.
+
+        Blocks of one stage are alike, since its rows were shuffled; those of another stage come
+        from other stretches of the source. So at least one block of each stage is read.
+        """
+        parts, left = [], []
+        rows = self._dataset.block_rows
+        unread = self._unread[label]
+        for stage in np.split(unread, np.searchsorted(unread, self._stages)):
+            if not len(stage):
                 continue
-            n = max(1, min(len(unread), math.ceil(len(unread) * guide.spread(label) / scale)))
-            order = rng.permutation(unread)
-            if n_trees > 0:
-                self._unread[label] = np.sort(order[n:])
-            # In the order of the disk; which blocks they are was random.
-            items = np.sort(order[:n])
-            rows = self._dataset.block_rows
-            share = rows[items].sum() / rows[unread].sum()
+            n = max(1, min(len(stage), math.ceil(len(stage) * want)))
+            order = rng.permutation(stage)
+            items = np.sort(order[:n])  # in the order of the disk; which they are was random
+            share = rows[items].sum() / rows[stage].sum()
             parts += [_Part(share, block=int(block)) for block in items]
+            left.append(order[n:])
+        if left and not keep:
+            self._unread[label] = np.sort(np.concatenate(left))
         return parts
 
     def weigh_base(self) -> Guide:
@@ -359,7 +378,7 @@ class Sampler:
         w, total = np.empty(2, np.float32), np.empty(2)
         label, score = np.array([0, 1], np.uint8), np.full(2, self._base, np.float32)
         self._loss.weigh(label, np.ones(2, np.float32), score, w, total)
-        rows = np.array([data.n_rows - data.n_positive, data.n_positive], np.float64)
+        rows = np.array([data.n_rows - data.n_positive, data.n_positive], np.float32)
         if not data.weighted:
             return Guide(w, rows, label)
         weights, counts, labels = [], [], []
@@ -367,8 +386,8 @@ class Sampler:
             some = [data.read_block(i).weight for i in data.blocks_of(y)[:GUIDE_BLOCKS]]
             u = np.concatenate([weight for weight in some if weight is not None])
             weights.append(w[y] * u)
-            counts.append(np.full(len(u), rows[y] / len(u)))
-            labels.append(np.full(len(u), y))
+            counts.append(np.full(len(u), rows[y] / len(u), np.float32))
+            labels.append(np.full(len(u), y, np.uint8))
         return Guide(np.concatenate(weights), np.concatenate(counts), np.concatenate(labels))
 
     def _rows_of_block(self, index: int) -> Rows:

@@ -197,11 +197,14 @@ class Strata:
     ) -> None:
         """Put rows into their strata's chunks; one that is full goes to the file."""
         given = rows.bins, rows.label, rows.weight, rows.score, rows.seen, stratum, order
-        n, full = put_rows(*given, 0, *self._waiting, self._filled)
+        to = self._waiting
+        if not self._weighted:
+            to = to._replace(weight=to.score)  # unused; an empty one would compile it anew
+        n, full = put_rows(*given, 0, *to, self._filled)
         while full >= 0:
             self._queues[full].append(self._write(self._filling[full, : self._chunk_bytes]))
             self._filled[full] = 0
-            n, full = put_rows(*given, n, *self._waiting, self._filled)
+            n, full = put_rows(*given, n, *to, self._filled)
 
     def _write(self, data: npt.NDArray[np.uint8]) -> int:
         """Write a chunk to a free place."""

@@ -18,7 +18,8 @@ from sparrowboost.threads import Crew
 
 FIRST_ROWS = 1 << 15  # of the first sample: early edges are large and need few rows
 ROWS_PER_RULE = 500  # of a sample: more rules than it has such, and they fit its noise once more
-MOST_ROWS_PER_RULE = 4_000  # the same where it is smaller than it should be, and cannot grow
+MOST_TIMES = 8.0  # as many rows where it is smaller than it should be, and cannot grow
+FULL_RATE = 0.3  # learning rate below which fewer rows do, by its root: smaller steps fit less
 COST = 0.01  # share of what trees gain that the noise of their sample may cost
 EARLY = 0.5  # how worn the sample is when the next one is begun, in the background
 GROWTH = 2  # at most, from one sample to the next
@@ -100,10 +101,11 @@ class Supply:
     def _use(self, sample: Sample) -> Sample:
         self._sample, self._rules = sample, 0
         self._of_largest = self._largest  # whether none could be larger
-        self._rows_per_rule: float = ROWS_PER_RULE  # for each that may be fitted to it
+        # For each rule that may be fitted to it.
+        self._rows_per_rule = ROWS_PER_RULE * min(self._rate / FULL_RATE, 1.0) ** 0.5
         if self._of_largest and self._filled:
             lacking = self._needed / max(sample.n, 1)
-            self._rows_per_rule = min(ROWS_PER_RULE * max(lacking, 1.0), MOST_ROWS_PER_RULE)
+            self._rows_per_rule *= min(max(lacking, 1.0), MOST_TIMES)
         self._marks: list[Mark] = []
         if not self._sizes.whole:
             self._marks = [Mark(sample, None, self._crew, self._loss)]

@@ -504,7 +504,7 @@ def warm_up() -> None:
     draws.weigh_draw(w, u, 1.0)
     draws.find_strata(w, 0, 80, label)
     seen, none, place = np.zeros(2, np.int32), np.empty(0, np.float32), np.zeros(2, np.uint32)
-    chunks = Rows.chunks(np.zeros((2, 24), np.uint8), 2, 1, weighted=False)
+    chunks = Rows.chunks(np.zeros((2, 32), np.uint8), 2, 1, weighted=True)
     given = bins, label, none, score
     draws.put_rows(*given, seen, label, place, 2, *chunks, np.zeros(2, np.int64))
     draws.keep_rows(*given, blocks, 0, bins, label, none, score)

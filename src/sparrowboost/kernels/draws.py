@@ -45,9 +45,9 @@ def pick_rows(w, scale, share, carry, start, pick, copies, limit):
 def weigh_draw(weight, rows, scale):
     """What a draw is expected to have at some scale.
 
-    weight (n,) float32 or float64  IN
-    rows   (n,) float32 or float64  IN   of each weight
-    scale  float                    IN   weight of an ordinary row of the draw
+    weight (n,) float32  IN
+    rows   (n,) float32  IN   of each weight
+    scale  float         IN   weight of an ordinary row of the draw
 
     Returns its rows, and the sum of the squares of their weights.
     """
