@@ -61,8 +61,8 @@ def test_falls_are_the_losses_before_less_those_after(n, logistic):
             naive_losses(one[0], before[i : i + 1], one[1])[column]
             - naive_losses(one[0], after[i : i + 1], one[1])[column]
         ]
-    expected = [float(u.sum(dtype=np.float64)), sum(falls), sum(fall**2 for fall in falls)]
+    expected = [sum(falls), sum(fall**2 for fall in falls)]
     for run in (add_falls, add_falls.py_func):
-        total = np.array([1.0, 2.0, 3.0])
+        total = np.array([1.0, 2.0])
         run(label, before, after, u, MOST, logistic, total)
-        np.testing.assert_allclose(total - (1, 2, 3), expected, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(total - (1, 2), expected, rtol=1e-9, atol=1e-9)

@@ -173,8 +173,10 @@ class AdaptiveGrower:
 
     def _proved(self, leaf: int, split: Split) -> bool:
         """Whether a leaf's split is proved, also by the variance on each of its sides."""
-        if self._exact or not self._rule.proved(split):  # of all rows no proof is asked for
-            return self._rule.proved(split)
+        if not self._rule.proved(split):
+            return False
+        if self._exact:  # of all rows no proof is asked for
+            return True
         v_left = self._scanner.left_squares(leaf, split.feature, split.mask)
         return self._rule.proved(split.by_side(v_left))
 

@@ -78,7 +78,7 @@ class Mark:
             return None
         gamma_fresh = self._fresh_edges(fresh, model)
         own = self._before - self._loss_of_all(model)
-        totals = np.zeros((fresh.n_blocks, 3))
+        totals = np.zeros((fresh.n_blocks, 2))
 
         def work(block: int) -> None:
             rows, logistic = fresh.rows(block), self._loss == "logistic"
@@ -88,7 +88,7 @@ class Mark:
             add_falls(fresh.label[rows], before, seen, u, MAX_MARGIN, logistic, total)
 
         self._crew.run([partial(work, block) for block in range(fresh.n_blocks)])
-        _, fall, squares = totals.sum(0).tolist()
+        fall, squares = totals.sum(0).tolist()
         # By the true number of rows: by that for which a draw stands, it would be off where rows of
         # next to no weight are many, and most of them in no draw.
         return LookBack(

@@ -28,12 +28,13 @@ def least_parts(
 ) -> dict[str, int]:
     """Bytes by what takes them, beside libraries and samples.
 
-    A block is read by each thread, and some wait: their records, and the rows made of them.
+    A block is read by each thread, and some wait: their records, and the rows made of them. What
+    waits in a stratum's chunk is copied for a draw while others fill the chunk.
     """
     width = n_features + 4 * weighted
     return {
         "blocks on the way": (n_jobs + 2) * largest_block * (2 * width + BLOCK_STATE),
-        "strata": STRATA_IN_USE * chunk_bytes(n_features, weighted=weighted)
+        "strata": 2 * STRATA_IN_USE * chunk_bytes(n_features, weighted=weighted)
         + (n_jobs + 2) * 2 * BATCH_BYTES,
         "evidence": scanner_bytes(n_slots, max_leaves),
     }

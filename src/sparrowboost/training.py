@@ -498,7 +498,7 @@ def warm_up() -> None:
     scores.weigh_logistic(label, u, score, w, v)
     scores.weigh_exponential(label, u, score, np.float32(1), w, v)
     metrics.add_losses(label, score, w, 1.0, np.zeros(3))
-    metrics.add_falls(label, score, score, u, 1.0, True, np.zeros(3))
+    metrics.add_falls(label, score, score, u, 1.0, True, np.zeros(2))
     metrics.count_pairs(score, score)
     draws.pick_rows(w, 1.0, 1.0, 0.5, 0, np.empty(2, np.int64), u, 2)
     draws.weigh_draw(w, u, 1.0)

@@ -45,9 +45,8 @@ def add_falls(label, before, after, u, most, logistic, total):
     u             (n,) float32  IN   importance
     most          float64       IN   as for `add_losses`
     logistic      bool          IN   else the exponential loss
-    total         (3,) float64  OUT  u, u times the fall, and the square of that, added to
+    total         (2,) float64  OUT  u times the fall, and the square of that, added to
     """
-    sum_u = 0.0
     sum_fall = 0.0
     sum_square = 0.0
     for i in range(label.shape[0]):
@@ -60,12 +59,10 @@ def add_falls(label, before, after, u, most, logistic, total):
         else:
             fall = np.exp(-min(max(a, -most), most)) - np.exp(-min(max(b, -most), most))
         fall *= np.float64(u[i])
-        sum_u += np.float64(u[i])
         sum_fall += fall
         sum_square += fall * fall
-    total[0] += sum_u
-    total[1] += sum_fall
-    total[2] += sum_square
+    total[0] += sum_fall
+    total[1] += sum_square
 
 
 @kernel
