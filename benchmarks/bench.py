@@ -43,7 +43,7 @@ import peers
 import tables
 from cgroups import Finished, memory_group
 from contestants import CONTESTANTS, SIZED, Job, installed, library
-from sparrowboost.memory import parse_size
+from sparrowboost.runtime.memory import parse_size
 from standings import RESULTS, find_target, read_payload, write_payload
 from tasks import TASKS, Files, Task
 

@@ -17,7 +17,7 @@ from rich.table import Table
 
 import measure
 from sparrowboost.kernels.bins import bin_by_search
-from sparrowboost.lookup import Lookup
+from sparrowboost.store.lookup import Lookup
 
 N, STRIDE = 65_536, 21
 SHAPES: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {

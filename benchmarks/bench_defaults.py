@@ -33,8 +33,8 @@ import bench_small
 import measure
 import peers
 import tables
-from sparrowboost.events import SampleDrawn
-from sparrowboost.params import Params
+from sparrowboost.learner.events import SampleDrawn
+from sparrowboost.learner.params import Params
 
 SETS = ("adult", "bank", "magic04", "covtype")
 METRICS = ("log_loss", "auc")

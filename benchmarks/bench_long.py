@@ -26,10 +26,10 @@ from rich.table import Table
 
 import measure
 import sparrowboost
-import sparrowboost.planning
+import sparrowboost.learner.planning
 from sparrowboost.datasets import make_large
-from sparrowboost.events import Event, TreeAdded
-from sparrowboost.memory import release, rss
+from sparrowboost.learner.events import Event, TreeAdded
+from sparrowboost.runtime.memory import release, rss
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from helpers import open_files  # the tests of long runs count by the same means
@@ -42,7 +42,7 @@ PACKAGES = ("sparrowboost", "pyarrow", "numpy", "numba", "llvmlite")
 
 def run(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
     """Ingest and train; what was seen on the way."""
-    sparrowboost.planning.WHOLE_VALUES = 0
+    sparrowboost.learner.planning.WHOLE_VALUES = 0
     source = make_large(folder / "train.parquet", args.rows)
     dataset = sparrowboost.ingest(
         source, label="y", path=folder / "store", memory_limit=args.memory, verbose=0

@@ -28,7 +28,7 @@ from rich.table import Table
 import measure
 from cgroups import memory_group
 from sparrowboost.datasets import make_large
-from sparrowboost.memory import parse_size
+from sparrowboost.runtime.memory import parse_size
 
 ROWS, FULL_ROWS = (1_000_000, 10_000_000), 50_000_000
 VALID_ROWS = 200_000
@@ -44,7 +44,7 @@ CHILD = """
 import sys
 from sparrowboost.cli import main
 code = main(sys.argv[1:])
-from sparrowboost.memory import peak_rss
+from sparrowboost.runtime.memory import peak_rss
 print(peak_rss())
 sys.exit(code)
 """

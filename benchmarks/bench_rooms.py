@@ -34,24 +34,28 @@ from tasks import TASKS
 
 # By room, the functions that are its: module, then a function or a method.
 ROOMS = {
-    "read, find bins": ("build:find_bins", "arriving:Arriving._run"),
-    "bin": ("binning:Binning.apply",),
-    "write the store": ("storewriter:StoreWriter.put", "storewriter:StoreWriter.cut"),
+    "read, find bins": ("store.ingest:find_bins", "store.staged:StagedDataset._run"),
+    "bin": ("store.binning:Binning.apply",),
+    "write the store": ("store.writer:StoreWriter.put", "store.writer:StoreWriter.cut"),
     "draw": (
-        "sampler:Sampler.draw",
-        "sampler:Sampler.weigh_base",
-        "sampler:Sampler._rows_of_block",
-        "sampler:Sampler._put_back",
-        "sampler:_Picker.pick",
-        "strata:Strata.read",
-        "strata:Strata.append",
+        "sampling.sampler:Sampler.draw",
+        "sampling.sampler:Sampler.weigh_base",
+        "sampling.sampler:Sampler._rows_of_block",
+        "sampling.sampler:Sampler._put_back",
+        "sampling.sampler:_Picker.pick",
+        "sampling.strata:Strata.read",
+        "sampling.strata:Strata.append",
     ),
-    "score drawn rows": ("sampler:catch_up",),
-    "evidence": ("scanner:add_rows", "scanner:add_curved_rows"),
-    "rows to leaves": ("scanner:split_rows", "scanner:start_rows"),
-    "find splits": ("stopping:SplitFinder.find",),
-    "scores and weights": ("sample:Sample.refresh", "scanner:add_values", "scanner:add_leaf_sums"),
-    "grow trees": ("grower:AdaptiveGrower.grow",),
+    "score drawn rows": ("sampling.sampler:catch_up",),
+    "evidence": ("learner.scanner:add_rows", "learner.scanner:add_curved_rows"),
+    "rows to leaves": ("learner.scanner:split_rows", "learner.scanner:start_rows"),
+    "find splits": ("learner.stopping:SplitFinder.find",),
+    "scores and weights": (
+        "sampling.sample:Sample.refresh",
+        "learner.scanner:add_values",
+        "learner.scanner:add_leaf_sums",
+    ),
+    "grow trees": ("learner.grower:AdaptiveGrower.grow",),
 }
 
 

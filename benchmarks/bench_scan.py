@@ -26,7 +26,7 @@ from rich.table import Table
 import measure
 import peers
 from sparrowboost.kernels.evidence import add_rows
-from sparrowboost.sample import BLOCK_ROWS
+from sparrowboost.sampling.sample import BLOCK_ROWS
 
 SHAPES = ((15, 255), (20, 255), (54, 255), (141, 5))  # features, bins of each
 THREADS = (1, 2)

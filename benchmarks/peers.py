@@ -111,7 +111,7 @@ def train_sparrow(
     It is loaded when the first sample is drawn: other rows are read while it trains.
     """
     import sparrowboost
-    from sparrowboost.events import SampleDrawn, TreeAdded
+    from sparrowboost.learner.events import SampleDrawn, TreeAdded
 
     at: list[float] = []
     last: list[TreeAdded] = []

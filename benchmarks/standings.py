@@ -19,7 +19,7 @@ from typing import Any
 import curves
 import measure
 from contestants import CONTESTANTS, SIZED
-from sparrowboost.memory import parse_size
+from sparrowboost.runtime.memory import parse_size
 from tasks import TASKS
 
 RESULTS = Path(__file__).parent / "results" / "bench"

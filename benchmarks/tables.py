@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparrowboost.metrics import area, cumulated, exponential_loss, mean_precision
+from sparrowboost.model.metrics import area, cumulated, exponential_loss, mean_precision
 
 TOSSED_ROWS = 1 << 20
 BUFFER_BYTES = (

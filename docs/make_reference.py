@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from sparrowboost import cli, cv, ingest, train
-from sparrowboost.classifier import SparrowClassifier
-from sparrowboost.params import Params
+from sparrowboost.estimators import SparrowClassifier
+from sparrowboost.learner.params import Params
 
 DOCS = Path(__file__).parent
 FIRST = "<!-- from here on made by docs/make_reference.py -->\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import sparrowboost
 from sparrowboost.datasets import make_large
-from sparrowboost.memory import peak_rss
+from sparrowboost.runtime.memory import peak_rss
 
 MEMORY = "512MB"
 

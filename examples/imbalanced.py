@@ -12,7 +12,7 @@ from pathlib import Path
 
 import sparrowboost
 from sparrowboost.datasets import make_large
-from sparrowboost.evaluation import Evaluation
+from sparrowboost.model.evaluation import Evaluation
 
 RATE = 0.005  # one row in 200 is positive
 

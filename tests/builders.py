@@ -8,17 +8,17 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-import sparrowboost.grower
-import sparrowboost.sample
-import sparrowboost.scanner
-import sparrowboost.shuffle
-import sparrowboost.strata
+import sparrowboost.learner.grower
+import sparrowboost.learner.scanner
+import sparrowboost.sampling.sample
+import sparrowboost.sampling.strata
+import sparrowboost.store.shuffle
 from sparrowboost import Model, ingest
-from sparrowboost.evidence import Slots
-from sparrowboost.losses import base_score, get_loss
-from sparrowboost.sample import Sample
-from sparrowboost.scanner import Scanner
-from sparrowboost.tree import MASK_WORDS, Tree, TreeBuilder
+from sparrowboost.learner.evidence import Slots
+from sparrowboost.learner.scanner import Scanner
+from sparrowboost.model.losses import base_score, get_loss
+from sparrowboost.model.tree import MASK_WORDS, Tree, TreeBuilder
+from sparrowboost.sampling.sample import Sample
 
 
 def make_slots(n_bins, category=()) -> Slots:
@@ -47,7 +47,11 @@ def make_sample(bins, label, u=None, score=0.0, loss="logistic", whole=False) ->
 
 def use_small_blocks(monkeypatch, rows) -> None:
     """Let samples have many blocks although they have few rows."""
-    for module in (sparrowboost.sample, sparrowboost.scanner, sparrowboost.grower):
+    for module in (
+        sparrowboost.sampling.sample,
+        sparrowboost.learner.scanner,
+        sparrowboost.learner.grower,
+    ):
         monkeypatch.setattr(module, "BLOCK_ROWS", rows)
 
 
@@ -55,9 +59,9 @@ def use_small_blocks(monkeypatch, rows) -> None:
 def many_blocks_and_chunks(block_bytes=8_000, chunk_rows=200) -> Iterator[None]:
     """Let a small table have as many blocks and chunks as one of some million rows."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sparrowboost.shuffle, "BUCKET_BYTES", block_bytes)
-        patch.setattr(sparrowboost.shuffle, "MIN_SEGMENT_BYTES", 10)
-        patch.setattr(sparrowboost.strata, "CHUNK_ROWS", chunk_rows)
+        patch.setattr(sparrowboost.store.shuffle, "BUCKET_BYTES", block_bytes)
+        patch.setattr(sparrowboost.store.shuffle, "MIN_SEGMENT_BYTES", 10)
+        patch.setattr(sparrowboost.sampling.strata, "CHUNK_ROWS", chunk_rows)
         yield
 
 

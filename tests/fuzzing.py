@@ -25,11 +25,11 @@ import pyarrow.parquet as pq
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-import sparrowboost.sources.parquet as parquet
-import sparrowboost.sources.text as text
+import sparrowboost.readers.parquet as parquet
+import sparrowboost.readers.text as text
 from helpers import naive_rows, small_table, stored_rows
 from sparrowboost import SparrowError, ingest
-from sparrowboost.sources import plain_words
+from sparrowboost.readers.formats import plain_words
 
 HANG_SECONDS = 60.0  # a case takes some ten milliseconds
 ROWS = 200

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from sparrowboost.binning import NumberFeature
+from sparrowboost.store.binning import NumberFeature
 
 
 def small_table(n=3_000, seed=0) -> pa.Table:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sparrowboost.tree import TreeBuilder
+from sparrowboost.model.tree import TreeBuilder
 
 
 def make_mask(bins):

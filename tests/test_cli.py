@@ -80,7 +80,7 @@ def test_interrupting_is_exit_code_130(monkeypatch, capsys):
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sparrowboost.build.ingest", interrupted)
+    monkeypatch.setattr("sparrowboost.store.ingest.ingest", interrupted)
     assert main(["ingest", "x.csv", "-o", "s"]) == 130
     assert capsys.readouterr().err.startswith("sparrow: interrupted")
 
@@ -109,9 +109,9 @@ def test_names_that_look_like_markup_are_shown_as_they_are(tmp_path, capsys):
 
 
 SLOW = """
-import sys, time, sparrowboost.build
+import sys, time, sparrowboost.store.ingest
 from sparrowboost.cli import main
-sparrowboost.build.bin_rows = lambda *args: print("working", flush=True) or time.sleep(60)
+sparrowboost.store.ingest.bin_rows = lambda *args: print("working", flush=True) or time.sleep(60)
 sys.exit(main(sys.argv[1:]))
 """
 

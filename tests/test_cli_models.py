@@ -32,7 +32,7 @@ from sparrowboost import (
     write_predictions,
 )
 from sparrowboost.cli import LEARNER, main, make_parser
-from sparrowboost.params import Params
+from sparrowboost.learner.params import Params
 
 FEW = ["--n-estimators", "8", "--max-leaves", "4"]
 
@@ -110,7 +110,7 @@ def test_options_of_the_learner_tell_the_defaults_that_it_has():
 
 
 def test_options_reach_the_learner(folder, tmp_path, capsys, monkeypatch):
-    import sparrowboost.training
+    import sparrowboost.learner.training
 
     got = {}
 
@@ -118,7 +118,7 @@ def test_options_reach_the_learner(folder, tmp_path, capsys, monkeypatch):
         got.update(kwargs)
         return train(dataset, n_estimators=1, verbose=0)
 
-    monkeypatch.setattr(sparrowboost.training, "train", catch)
+    monkeypatch.setattr(sparrowboost.learner.training, "train", catch)
     values = {
         "n_estimators": 7, "learning_rate": 0.25, "max_leaves": 5, "max_depth": 3,
         "min_child_weight": 1.5, "l2": 3.0, "category_charge": 0.5, "loss": "exponential",
@@ -208,7 +208,7 @@ def test_what_is_wrong_with_a_call_is_said_before_rows_are_read(
     def read(*args, **kwargs):
         raise AssertionError("rows were read")
 
-    monkeypatch.setattr("sparrowboost.build.ingest", read)
+    monkeypatch.setattr("sparrowboost.store.ingest.ingest", read)
     monkeypatch.chdir(tmp_path)
     call = ["train", "DATA", "--label", "y", "-o", "m.json", "-q", *extra]
     assert run(capsys, *in_folder(folder, call))[0] == 1
@@ -246,12 +246,12 @@ def test_interrupting_training_saves_the_trees_that_there_were(folder, tmp_path,
 
 
 def test_interrupting_before_the_first_tree_leaves_nothing(folder, tmp_path, capsys, monkeypatch):
-    import sparrowboost.training
+    import sparrowboost.learner.training
 
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sparrowboost.training, "train", interrupted)
+    monkeypatch.setattr(sparrowboost.learner.training, "train", interrupted)
     call = ["train", folder / "t.csv", "--label", "y", "-o", tmp_path / "m.json", "-q"]
     code, _, err = run(capsys, *call)
     assert code == 130
@@ -377,11 +377,11 @@ def test_a_classifier_is_told_to_give_its_model(folder, tmp_path):
 
 
 def test_many_blocks_become_few_row_groups(folder, tmp_path, monkeypatch):
-    import sparrowboost.predict
-    import sparrowboost.predictions
+    import sparrowboost.model.predict
+    import sparrowboost.model.predictions
 
-    monkeypatch.setattr(sparrowboost.predict, "BLOCK_ROWS", 100)
-    monkeypatch.setattr(sparrowboost.predictions, "GROUP_ROWS", 1_000)
+    monkeypatch.setattr(sparrowboost.model.predict, "BLOCK_ROWS", 100)
+    monkeypatch.setattr(sparrowboost.model.predictions, "GROUP_ROWS", 1_000)
     call = ["predict", f"{folder}/model.json", f"{folder}/t.csv", "-o", f"{tmp_path}/p.parquet"]
     assert main([*call, "--keep", "color", "-q"]) == 0
     assert pq.read_metadata(tmp_path / "p.parquet").num_row_groups == 3

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from sparrowboost import DataError, cv, ingest, train
-from sparrowboost.events import TreeAdded
-from sparrowboost.views import folds, with_class_weight
+from sparrowboost.learner.events import TreeAdded
+from sparrowboost.store.views import folds, with_class_weight
 
 
 def make_rows(n=1_500, seed=0, flipped=0.15):

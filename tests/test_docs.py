@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import sparrowboost
-from sparrowboost.params import Params
+from sparrowboost.learner.params import Params
 
 ROOT = Path(__file__).parents[1]
 DOCS, SOURCE = ROOT / "docs", ROOT / "src" / "sparrowboost"

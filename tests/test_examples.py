@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sparrowboost import ingest, train
-from sparrowboost.views import split
+from sparrowboost.store.views import split
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 MAX_LINES = 60

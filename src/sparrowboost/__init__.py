@@ -13,51 +13,56 @@ if TYPE_CHECKING:
     from sparrowboost import datasets as datasets
     from sparrowboost import events as events
     from sparrowboost import plots as plots
-    from sparrowboost.build import ingest as ingest
-    from sparrowboost.classifier import SparrowClassifier as SparrowClassifier
+    from sparrowboost import views as views
     from sparrowboost.crossval import cv as cv
-    from sparrowboost.errors import DataError as DataError
-    from sparrowboost.errors import DiskFullError as DiskFullError
-    from sparrowboost.errors import MemoryLimitError as MemoryLimitError
-    from sparrowboost.errors import MissingExtraError as MissingExtraError
-    from sparrowboost.errors import ModelFileError as ModelFileError
-    from sparrowboost.errors import SparrowError as SparrowError
-    from sparrowboost.errors import StoreError as StoreError
-    from sparrowboost.evaluation import evaluate as evaluate
-    from sparrowboost.history import History as History
-    from sparrowboost.importance import feature_importances as feature_importances
-    from sparrowboost.model import Model as Model
-    from sparrowboost.model import load_model as load_model
-    from sparrowboost.predictions import write_predictions as write_predictions
-    from sparrowboost.report import write_report as write_report
-    from sparrowboost.store import Dataset as Dataset
-    from sparrowboost.training import train as train
+    from sparrowboost.estimators import SparrowClassifier as SparrowClassifier
+    from sparrowboost.learner.params import Params as Params
+    from sparrowboost.learner.training import plan as plan
+    from sparrowboost.learner.training import train as train
+    from sparrowboost.model.evaluation import evaluate as evaluate
+    from sparrowboost.model.importance import feature_importances as feature_importances
+    from sparrowboost.model.model import Model as Model
+    from sparrowboost.model.model import load_model as load_model
+    from sparrowboost.model.predictions import write_predictions as write_predictions
+    from sparrowboost.report.history import History as History
+    from sparrowboost.report.page import write_report as write_report
+    from sparrowboost.runtime.errors import DataError as DataError
+    from sparrowboost.runtime.errors import DiskFullError as DiskFullError
+    from sparrowboost.runtime.errors import MemoryLimitError as MemoryLimitError
+    from sparrowboost.runtime.errors import MissingExtraError as MissingExtraError
+    from sparrowboost.runtime.errors import ModelFileError as ModelFileError
+    from sparrowboost.runtime.errors import SparrowError as SparrowError
+    from sparrowboost.runtime.errors import StoreError as StoreError
+    from sparrowboost.store.dataset import Dataset as Dataset
+    from sparrowboost.store.ingest import ingest as ingest
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "DataError": "errors",
-    "Dataset": "store",
-    "DiskFullError": "errors",
-    "History": "history",
-    "MemoryLimitError": "errors",
-    "MissingExtraError": "errors",
-    "Model": "model",
-    "ModelFileError": "errors",
-    "SparrowClassifier": "classifier",
-    "SparrowError": "errors",
-    "StoreError": "errors",
+    "DataError": "runtime.errors",
+    "Dataset": "store.dataset",
+    "DiskFullError": "runtime.errors",
+    "History": "report.history",
+    "MemoryLimitError": "runtime.errors",
+    "MissingExtraError": "runtime.errors",
+    "Model": "model.model",
+    "ModelFileError": "runtime.errors",
+    "Params": "learner.params",
+    "SparrowClassifier": "estimators",
+    "SparrowError": "runtime.errors",
+    "StoreError": "runtime.errors",
     "cv": "crossval",
-    "evaluate": "evaluation",
-    "feature_importances": "importance",
-    "ingest": "build",
-    "load_model": "model",
-    "train": "training",
-    "write_predictions": "predictions",
-    "write_report": "report",
+    "evaluate": "model.evaluation",
+    "feature_importances": "model.importance",
+    "ingest": "store.ingest",
+    "load_model": "model.model",
+    "plan": "learner.training",
+    "train": "learner.training",
+    "write_predictions": "model.predictions",
+    "write_report": "report.page",
 }
 
-_MODULES = ("datasets", "events", "plots")
+_MODULES = ("datasets", "events", "plots", "views")
 
 __all__ = ["__version__", *_MODULES, *_HOME]
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sparrowboost import __version__
-from sparrowboost.errors import DataError, SparrowError
+from sparrowboost.runtime.errors import DataError, SparrowError
 
 if TYPE_CHECKING:
-    from sparrowboost.evaluation import Evaluation
-    from sparrowboost.events import Event
-    from sparrowboost.model import Model
-    from sparrowboost.store import Dataset
+    from sparrowboost.learner.events import Event
+    from sparrowboost.model.evaluation import Evaluation
+    from sparrowboost.model.model import Model
+    from sparrowboost.store.dataset import Dataset
 
 OK, FAILED, INTERRUPTED = 0, 1, 130  # argparse itself exits with 2 for a wrong call
 SHOWN_FEATURES = 20
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _stop)
     try:
         if getattr(args, "memory", None) is not None:
-            from sparrowboost.memory import leave_out_scipy
+            from sparrowboost.runtime.memory import leave_out_scipy
 
             leave_out_scipy()
         run: Callable[[argparse.Namespace], None] = args.run
@@ -235,7 +235,7 @@ def _ingest_to(
     resume: bool = False,
     wait: bool = True,
 ) -> Dataset:
-    from sparrowboost.build import ingest
+    from sparrowboost.store.ingest import ingest
 
     try:
         return ingest(
@@ -280,7 +280,7 @@ def _add_inspect(commands: Any) -> None:
 
 
 def _inspect(args: argparse.Namespace) -> None:
-    from sparrowboost.store import Dataset
+    from sparrowboost.store.dataset import Dataset
 
     if Path(args.path).is_file():
         _inspect_model(args)
@@ -296,7 +296,7 @@ def _inspect(args: argparse.Namespace) -> None:
 
 
 def _inspect_model(args: argparse.Namespace) -> None:
-    from sparrowboost.model import load_model
+    from sparrowboost.model.model import load_model
 
     model = load_model(args.path)
     if args.json:
@@ -340,7 +340,7 @@ def _feature_facts(features: Any) -> list[dict[str, Any]]:
 
 
 def _summary(dataset: Dataset) -> str:
-    from sparrowboost.memory import format_size
+    from sparrowboost.runtime.memory import format_size
 
     return (
         f"{dataset.path}: {dataset.n_rows:,} rows, {dataset.n_features} features, "
@@ -473,10 +473,10 @@ def _count(text: str) -> int:
 
 
 def _train(args: argparse.Namespace) -> None:
-    from sparrowboost.history import History
-    from sparrowboost.params import Params
-    from sparrowboost.training import plan, train
-    from sparrowboost.views import split
+    from sparrowboost.learner.params import Params
+    from sparrowboost.learner.training import plan, train
+    from sparrowboost.report.history import History
+    from sparrowboost.store.views import split
 
     params = _params(args)
     Params.make(**params)  # what is wrong is said before any row is read
@@ -551,8 +551,8 @@ def _params(args: argparse.Namespace) -> dict[str, Any]:
 
 def _check_validation(args: argparse.Namespace) -> None:
     """Say before the work that its validation data could not be found."""
-    from sparrowboost.sources import files_of
-    from sparrowboost.views import share_of
+    from sparrowboost.readers.formats import files_of
+    from sparrowboost.store.views import share_of
 
     if args.valid is not None and args.validation_fraction is not None:
         raise DataError("--valid and --validation-fraction exclude each other; give one.")
@@ -568,7 +568,7 @@ def _check_validation(args: argparse.Namespace) -> None:
 
 def _check_outputs(args: argparse.Namespace) -> None:
     """Say before the work, not after it, that its result could not be written."""
-    from sparrowboost.sources import check_apart
+    from sparrowboost.readers.formats import check_apart
 
     for path in (args.output, args.report, args.history):
         if not path:
@@ -584,20 +584,20 @@ def _check_outputs(args: argparse.Namespace) -> None:
             check_apart(file, args.data)
         check_apart(file, args.valid)
     if args.report:
-        from sparrowboost.plots import check_matplotlib
+        from sparrowboost.report.plots import check_matplotlib
 
         check_matplotlib()
 
 
 def _is_store(path: str) -> bool:
-    from sparrowboost.store import MANIFEST
+    from sparrowboost.store.dataset import MANIFEST
 
     return (Path(path) / MANIFEST).is_file()
 
 
 def _open_training(args: argparse.Namespace) -> Dataset:
     """The store that was named, or a temporary one made of the files that were."""
-    from sparrowboost.store import Dataset
+    from sparrowboost.store.dataset import Dataset
 
     (first, *more) = args.data
     if not _is_store(first):
@@ -624,12 +624,12 @@ def _write_about(
     dataset: Dataset,
     params: dict[str, Any],
 ) -> None:
-    from sparrowboost.disk import replace_file
+    from sparrowboost.runtime.disk import replace_file
 
     if args.history:
         replace_file(Path(args.history), json.dumps(history.to_json()).encode())
     if args.report:
-        from sparrowboost.report import write_report
+        from sparrowboost.report.page import write_report
 
         about = {"model file": args.output, "data": " ".join(args.data)}
         write_report(args.report, model, history, dataset=dataset, params=params, about=about)
@@ -660,8 +660,8 @@ def _add_predict(commands: Any) -> None:
 
 
 def _predict(args: argparse.Namespace) -> None:
-    from sparrowboost.model import load_model
-    from sparrowboost.predictions import write_predictions
+    from sparrowboost.model.model import load_model
+    from sparrowboost.model.predictions import write_predictions
 
     columns = ["prediction", "probability", *(["score"] if args.score else [])]
     n = write_predictions(
@@ -699,8 +699,8 @@ def _add_evaluate(commands: Any) -> None:
 
 
 def _evaluate(args: argparse.Namespace) -> None:
-    from sparrowboost.evaluation import evaluate
-    from sparrowboost.model import load_model
+    from sparrowboost.model.evaluation import evaluate
+    from sparrowboost.model.model import load_model
 
     result = evaluate(
         load_model(args.model),
@@ -762,8 +762,8 @@ def _add_importance(commands: Any) -> None:
 
 
 def _importance(args: argparse.Namespace) -> None:
-    from sparrowboost.importance import feature_importances
-    from sparrowboost.model import load_model
+    from sparrowboost.model.importance import feature_importances
+    from sparrowboost.model.model import load_model
 
     model = load_model(args.model)
     shares = feature_importances(model, args.kind).tolist()
@@ -796,8 +796,8 @@ def _add_export(commands: Any) -> None:
 
 
 def _export(args: argparse.Namespace) -> None:
-    from sparrowboost.model import load_model
-    from sparrowboost.sources import check_apart
+    from sparrowboost.model.model import load_model
+    from sparrowboost.readers.formats import check_apart
 
     model = load_model(args.model)
     check_apart(Path(args.output), [args.model, *(args.data or ())])

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sparrowboost.build import RandomState, check_seed, ingest
-from sparrowboost.errors import DataError
-from sparrowboost.events import Event, Finished, TreeAdded
-from sparrowboost.params import Params
-from sparrowboost.progress import Task, make_progress
-from sparrowboost.store import Dataset
-from sparrowboost.table import ColumnLike
-from sparrowboost.training import train
-from sparrowboost.views import class_factors, folds, with_class_weight
-from sparrowboost.watch import FALLS
+from sparrowboost.learner.events import Event, Finished, TreeAdded
+from sparrowboost.learner.params import Params
+from sparrowboost.learner.training import train
+from sparrowboost.learner.validation import FALLS
+from sparrowboost.readers.table import ColumnLike
+from sparrowboost.runtime.errors import DataError
+from sparrowboost.runtime.progress import Task, make_progress
+from sparrowboost.store.dataset import Dataset
+from sparrowboost.store.ingest import RandomState, check_seed, ingest
+from sparrowboost.store.views import class_factors, folds, with_class_weight
 
 Curves = npt.NDArray[np.float64]  # (n_folds, trees)
 
@@ -105,7 +105,7 @@ def cv(
     class_weight : as in `train`
     memory_limit, n_jobs, random_state, verbose : as in `train`
     **params
-        See `sparrowboost.params.Params`.
+        See `sparrowboost.Params`.
 
     Returns
     -------

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
-from sparrowboost.build import ingest
 from sparrowboost.datasets import write_splice
-from sparrowboost.errors import StoreError
-from sparrowboost.events import Event
-from sparrowboost.memory import peak_rss, release
-from sparrowboost.metrics import auc, average_precision
-from sparrowboost.model import Model
-from sparrowboost.progress import make_progress
-from sparrowboost.store import Dataset
-from sparrowboost.training import train
+from sparrowboost.learner.events import Event
+from sparrowboost.learner.training import train
+from sparrowboost.model.metrics import auc, average_precision
+from sparrowboost.model.model import Model
+from sparrowboost.runtime.errors import StoreError
+from sparrowboost.runtime.memory import peak_rss, release
+from sparrowboost.runtime.progress import make_progress
+from sparrowboost.store.dataset import Dataset
+from sparrowboost.store.ingest import ingest
 
 N_ESTIMATORS, MAX_LEAVES, LEARNING_RATE = 150, 4, 0.2
 

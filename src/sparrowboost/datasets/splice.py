@@ -27,7 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparrowboost.datasets.writing import ROW_GROUP_ROWS, check, write_parquet
-from sparrowboost.errors import DataError
+from sparrowboost.runtime.errors import DataError
 
 Part = Literal["train", "test", "all"]
 Bases = npt.NDArray[np.uint8]  # (n,) codes of one strand, indices into BASES
@@ -197,10 +197,10 @@ def write_splice(
     Examples
     --------
     >>> from sparrowboost.datasets import write_splice
-    >>> write_splice("nowhere/a.parquet", "test")
+    >>> write_splice("nowhere/a.parquet", "test")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    sparrowboost.errors.DataError: nowhere/a.parquet: there is no folder nowhere; create it first.
+    sparrowboost...DataError: nowhere/a.parquet: there is no folder nowhere; create it first.
     """
     batches = splice_batches(part, chromosome=chromosome, rows=ROW_GROUP_ROWS)
     return write_parquet(

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparrowboost.disk import guard_disk, replacing
-from sparrowboost.errors import DataError
-from sparrowboost.threads import prefetch
+from sparrowboost.runtime.disk import guard_disk, replacing
+from sparrowboost.runtime.errors import DataError
+from sparrowboost.runtime.threads import prefetch
 
 ROW_GROUP_ROWS = 131_072  # 4.6 MB of splice windows, 10 MB of 20 floats: few seeks, little memory
 

@@ -1,0 +1,681 @@
+"""The scikit-learn estimator: checks what it is given, calls `ingest` and `train`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import assert_all_finite, check_random_state
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
+
+from sparrowboost.learner.events import Callback
+from sparrowboost.learner.params import Params
+from sparrowboost.learner.stopping import L2, RHO, SIGMA
+from sparrowboost.learner.training import train
+from sparrowboost.learner.validation import FALLS
+from sparrowboost.model.evaluation import evaluate
+from sparrowboost.model.importance import KINDS, feature_importances
+from sparrowboost.model.losses import probability
+from sparrowboost.model.model import Model, load_model
+from sparrowboost.model.predict import BLOCK_ROWS, staged_scores
+from sparrowboost.readers.base import check_names
+from sparrowboost.readers.forms import (
+    as_numbers,
+    categorical_names,
+    column_names,
+    header,
+    is_column,
+    is_files,
+    is_frame,
+    is_stream,
+    places,
+    renamed,
+)
+from sparrowboost.report.history import History
+from sparrowboost.runtime.errors import DataError
+from sparrowboost.runtime.memory import resolve_limit, rss
+from sparrowboost.store.dataset import Dataset
+from sparrowboost.store.ingest import ingest
+from sparrowboost.store.views import split
+
+VALIDATION = "validation_0"  # what `evals_result_` calls the validation data, as XGBoost does
+
+LEARNER = (
+    "n_estimators", "learning_rate", "max_leaves", "max_depth", "min_child_weight", "l2",
+    "category_charge", "loss", "stopping", "sample_size", "theta", "rho", "sigma", "gamma_0",
+    "early_stopping_rounds", "eval_metric", "monotone_constraints",
+)  # parameters that `train` has, too  # fmt: skip
+
+
+class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Boosted trees for two classes, on tables that need not fit in memory.
+
+    An estimator like scikit-learn's own, which also takes files: `fit("train/*.parquet",
+    y="clicked")` reads them block by block, within `memory_limit`. The rows are binned and shuffled
+    into a temporary store on disk, which is removed when `fit` returns. To keep the store for many
+    fits, make it with `sparrowboost.ingest` and fit on that.
+
+    Parameters
+    ----------
+    n_estimators : int, default=100
+        Most trees. 100, as in XGBoost and LightGBM; training ends before that if not even the
+        largest sample shows a split that stands out from noise.
+    learning_rate : float, default=0.1
+        Share of each leaf's best step that is taken. 0.1, as in LightGBM; with less, more trees are
+        needed.
+    max_leaves : int, default=31
+        Of a tree. 31, as in LightGBM.
+    max_depth : int or None, default=None
+        Of a tree. None: as deep as its leaves allow, since leaves are what bounds a tree that grows
+        best leaf first.
+    min_child_weight : float, default=10.0
+        Least weight on either side of a split, in rows of ordinary weight. 10 keeps small tables,
+        and rare labels, from being learned by heart.
+    l2 : float, default=40.0
+        Weight, in rows of ordinary weight, added to each side when splits are compared. Of 1 to 40,
+        40 did best over six data sets.
+    category_charge : float, default=1.0
+        How much of what the choice of a subset of categories gains on noise is taken off its gain.
+        1, all of it, keeps columns of many categories that mean little from being learned by heart.
+        Less is for those that mean much, with many rows of each and many trees.
+    loss : {"logistic", "exponential"}, default="logistic"
+        Under the logistic loss weights are bounded, so that wrong labels cannot take over the
+        sample. "exponential" is AdaBoost's, and that of the paper which Sparrow follows.
+    memory_limit : int, str or None, default=None
+        Bytes, or a size such as "1GB". Of files and stores, the peak of the whole process; of data
+        that the caller holds in memory already, what `fit` may add to it. None: a quarter of what
+        the machine, or the cgroup that this process runs in, allows; a guest leaves room for
+        others.
+    sample_size : int or "auto", default="auto"
+        Rows in memory. "auto" takes all rows where they are few (80 million values), else starts
+        with a sample and lets it grow as proofs need more, within the memory limit.
+    early_stopping_rounds : int or None, default=None
+        End when the validation score has not improved for so many trees, and keep the best model.
+        None: all trees are trained, so that no rows need be set aside.
+    validation_fraction : float, default=0.1
+        Share of the rows that is set aside for early stopping if `fit` gets no `eval_set`; each
+        label gives its share. 0.1, as in scikit-learn. The model is then trained on the rest.
+    eval_metric : {"log_loss", "auc", "exponential_loss"}, default="log_loss"
+        The score that early stopping goes by. log_loss is what the default loss minimises.
+    class_weight : dict, "balanced" or None, default=None
+        Factor of the weight of each label's rows, of validation rows, too. "balanced" lets both
+        labels weigh the same. None: rare labels need no help to be learned, and probabilities stay
+        those of the data.
+    categorical_features : sequence of str, int or bool, default=None
+        Columns to read as categories although they are numbers: their names, their places, or
+        a mask. Strings, dictionaries and categories of pandas and polars are categories anyway,
+        which is why None will mostly do. Of files, give names.
+    monotone_constraints : mapping, sequence or None, default=None
+        Features whose effect has a sign: {name: 1 | -1 | 0}, or one such number for each feature.
+        1: the score never falls when the feature grows. None: no effect is assumed.
+    stopping : {"adaptive", "paper"}, default="adaptive"
+        When a split counts as proved by the rows read so far. "adaptive" certifies the largest edge
+        that they allow, and needs no target; "paper" is the paper's rule, for
+        loss="exponential" only.
+    theta : float, default=0.5
+        A new sample is drawn when the effective size of the one in use falls below this share of
+        what it was. 0.5: later, the sample holds too few of the rows that matter; sooner, reading
+        takes longer than learning.
+    rho : float, default=0.3
+        With "adaptive", the share of a split's measured edge that must be certain. Less takes
+        splits sooner, more reads further; from 0.1 to 0.7 little changes.
+    sigma : float, default=0.001
+        Chance that some false split of a leaf is ever taken as proved; the paper's.
+    gamma_0 : float, default=0.25
+        With "paper", the first target of the advantage over a coin, which is below 0.5.
+    importance_type : {"gain", "splits"}, default="gain"
+        What `feature_importances_` counts: the loss that a feature's splits remove, or how many
+        they are. Features of many values are split often, so that splits mislead.
+    n_jobs : int or None, default=None
+        Threads, of `predict`, too. None and -1: as many as this process may use. The model does not
+        depend on it.
+    random_state : int, RandomState instance or None, default=None
+        Of the shuffle, of samples, and of the rows set aside. The same number gives the same model;
+        None gives another each time, but for tables of which all rows are looked at for bins (up to
+        200,000) and none is set aside.
+    verbose : int, default=0
+        0 is silent, as is usual in scikit-learn; 1 shows progress.
+
+    Attributes
+    ----------
+    classes_ : (2,) ndarray
+        The labels in ascending order; probabilities are in this order.
+    n_features_in_ : int
+    feature_names_in_ : (n_features_in_,) ndarray of str
+        Only if all columns of the input have names that are strings.
+    model_ : Model
+        What `sparrowboost.train` gave.
+    n_iter_ : int
+        Trees of the model.
+    feature_importances_ : (n_features_in_,) ndarray
+        They sum to 1 if there is any split.
+    evals_result_ : dict
+        ``{"validation_0": {metric: [score after each tree]}}``; empty without validation data.
+    best_iteration_ : int
+        Trees of the model that scored best on the validation data; only if there are such.
+    best_score_ : float
+        Its `eval_metric`; likewise.
+
+    Notes
+    -----
+    Only two classes are told apart. NaN, None and nulls are missing values, which splits send to
+    either side; infinity is a number.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(1000, 3))
+    >>> y = np.where(X[:, 0] + X[:, 1] > 0, "yes", "no")
+    >>> clf = SparrowClassifier(n_estimators=30).fit(X, y)
+    >>> clf.predict(X[:3]), clf.score(X, y) > 0.95
+    (array(['no', 'no', 'yes'], dtype='<U3'), True)
+    """
+
+    def __init__(
+        self,
+        *,
+        n_estimators: int = 100,
+        learning_rate: float = 0.1,
+        max_leaves: int = 31,
+        max_depth: int | None = None,
+        min_child_weight: float = 10.0,
+        l2: float = L2,
+        category_charge: float = 1.0,
+        loss: str = "logistic",
+        memory_limit: int | float | str | None = None,
+        sample_size: int | str = "auto",
+        early_stopping_rounds: int | None = None,
+        validation_fraction: float = 0.1,
+        eval_metric: str = "log_loss",
+        class_weight: str | Mapping[Any, float] | None = None,
+        categorical_features: Sequence[Any] | None = None,
+        monotone_constraints: Mapping[str, int] | Sequence[int] | None = None,
+        stopping: str = "adaptive",
+        theta: float = 0.5,
+        rho: float = RHO,
+        sigma: float = SIGMA,
+        gamma_0: float = 0.25,
+        importance_type: str = "gain",
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_estimators = n_estimators
+        self.learning_rate = learning_rate
+        self.max_leaves = max_leaves
+        self.max_depth = max_depth
+        self.min_child_weight = min_child_weight
+        self.l2 = l2
+        self.category_charge = category_charge
+        self.loss = loss
+        self.memory_limit = memory_limit
+        self.sample_size = sample_size
+        self.early_stopping_rounds = early_stopping_rounds
+        self.validation_fraction = validation_fraction
+        self.eval_metric = eval_metric
+        self.class_weight = class_weight
+        self.categorical_features = categorical_features
+        self.monotone_constraints = monotone_constraints
+        self.stopping = stopping
+        self.theta = theta
+        self.rho = rho
+        self.sigma = sigma
+        self.gamma_0 = gamma_0
+        self.importance_type = importance_type
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        tags.input_tags.categorical = True
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    # -- fit -------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        eval_set: Any = None,
+        callbacks: Iterable[Callback] | None = None,
+        *,
+        header: bool = True,
+        format: str | None = None,
+    ) -> Self:
+        """Train.
+
+        Parameters
+        ----------
+        X : array, frame, sparse matrix, Arrow table or stream, path, glob, list of paths or Dataset
+            Anything that `sparrowboost.ingest` reads, or what it made.
+        y : (n,) array, or column name
+            Any two values. The name of a column of X if that is a file or a table. None for a
+            Dataset and for libsvm files, which have their labels.
+        sample_weight : (n,) array, or column name, optional
+            Not negative. A row of a small whole number as weight is that many rows; other weights
+            count by their proportions (docs/faq.md).
+        eval_set : source, (X, y), (X, y, weights), or a list with one of these, optional
+            Validation data, scored after each tree; y and weights are arrays or column names. In a
+            source alone the label column has the name that it has in X.
+        callbacks : callables, optional
+            Each gets every event of training (`sparrowboost.events`); one that returns True ends
+            it.
+        header, format : as in `sparrowboost.ingest`
+            Of files, those of `eval_set`, too.
+
+        Returns
+        -------
+        self
+        """
+        # Should this fail, there is no model: the last one may not fit the columns and classes.
+        self.__dict__.pop("model_", None)
+        params = self._params()
+        how: dict[str, Any] = {"header": header, "format": format}
+        seed = _seed(self.random_state)
+        dataset, limit = self._open(X, y, sample_weight, seed, how)
+        apart = not (isinstance(X, Dataset) or y is None or is_column(y))
+        rows, valid = dataset, self._validation(eval_set, dataset, labels_apart=apart)
+        if self.early_stopping_rounds is not None and eval_set is None:
+            rows, valid = split(dataset, self.validation_fraction, seed)
+        history = History()
+        self.model_: Model = train(
+            rows,
+            valid=valid,
+            class_weight=self.class_weight,
+            callbacks=[history, *(callbacks or ())],
+            memory_limit=limit,
+            n_jobs=self.n_jobs,
+            random_state=seed,
+            verbose=self.verbose,
+            **how,
+            **params,
+        )
+        if not apart:
+            self._learn_classes(dataset)
+        self._keep_scores(history.scores)
+        return self
+
+    def _params(self) -> dict[str, Any]:
+        """The parameters of the learner, checked before any row is read."""
+        params = {name: getattr(self, name) for name in LEARNER}
+        Params.make(**params)
+        fraction = self.validation_fraction
+        if not isinstance(fraction, int | float | np.number) or not 0 < fraction < 1:
+            raise DataError(f"validation_fraction={fraction!r}: give a number above 0 and below 1.")
+        if self.importance_type not in KINDS:
+            raise DataError(
+                f"importance_type={self.importance_type!r} is not known; it is one of "
+                f"{', '.join(KINDS)}."
+            )
+        return params
+
+    def _open(
+        self, X: Any, y: Any, sample_weight: Any, seed: int, how: dict[str, Any]
+    ) -> tuple[Dataset, int]:
+        """The rows to train on, and the memory limit of training."""
+        limit = resolve_limit(self.memory_limit)
+        if isinstance(X, Dataset):
+            if y is not None or sample_weight is not None or self.categorical_features is not None:
+                raise DataError(
+                    "a Dataset has its labels, weights and categories from ingest; pass y=None, "
+                    "sample_weight=None and categorical_features=None with it."
+                )
+            self._learn_columns(X)
+            return X, limit
+        # What the caller holds is the caller's, as it is for ingest.
+        held = 0 if is_files(X) or isinstance(X, np.memmap) else rss()
+        X, y, sample_weight = self._checked(X, y, sample_weight)
+        dataset = ingest(
+            X,
+            label=y,
+            weight=sample_weight,
+            categorical=categorical_names(self.categorical_features, X),
+            memory_limit=limit,
+            n_jobs=self.n_jobs,
+            random_state=seed,
+            verbose=self.verbose,
+            wait=False,
+            **how,
+        )
+        if self._by_name:
+            self._learn_columns(dataset)
+        return dataset, limit + held
+
+    def _checked(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+        """X, y and weights as scikit-learn wants them checked; nothing large is copied."""
+        inside = is_column(y) or is_column(sample_weight)  # other columns of X are the features
+        opaque = is_files(X) or is_stream(X)
+        self._by_name = opaque or (is_frame(X) and inside)
+        if y is None and not is_files(X):
+            raise DataError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None; pass "
+                "labels, or the name of the column that has them."
+            )
+        if opaque:
+            return X, y if y is None or is_column(y) else self._checked_labels(y), sample_weight
+        X = pa.Table.from_batches([X]) if isinstance(X, pa.RecordBatch) else X
+        if not is_frame(X):
+            if inside:
+                raise DataError(
+                    "the columns of an array have no names; pass arrays as y and weights."
+                )
+            X = self._checked_array(X, reset=True)
+        elif not self._by_name:
+            self._check_columns(X, reset=True)
+        if not is_column(y):
+            y = self._checked_labels(y)
+            check_consistent_length(X, y)
+        if sample_weight is not None and not is_column(sample_weight):
+            sample_weight = _check_sample_weight(sample_weight, X)
+        return X, y, sample_weight
+
+    def _check_columns(self, X: Any, *, reset: bool) -> None:
+        """Take note of the columns of a frame, or compare them with those of `fit`."""
+        check_names("X", [str(name) for name in column_names(X) or ()])
+        validate_data(self, header(X), reset=reset, skip_check_array=True)
+
+    def _checked_labels(self, y: Any) -> npt.NDArray[Any]:
+        y = column_or_1d(y, warn=True)
+        assert_all_finite(y, input_name="y")
+        if not len(y):
+            raise DataError("y has no values; pass a label for each row of X.")
+        check_classification_targets(y)
+        classes = np.unique(y)
+        if len(classes) > 2:
+            raise DataError(
+                "Only binary classification is supported. The type of the target is "
+                f"{type_of_target(y)}: it has {len(classes)} values."
+            )
+        if len(classes) < 2:
+            raise DataError(
+                f"y has 1 class only ({classes[0]!r}), and there is nothing to tell apart; pass "
+                "rows of two classes."
+            )
+        self.classes_ = classes
+        return y
+
+    def _checked_array(self, X: Any, *, reset: bool) -> Any:
+        """An array of rows; lists become one, arrays stay what they are."""
+        # check_array copies no array if all its values and types are allowed. What it returns of a
+        # memory map or a masked array is neither.
+        checked = validate_data(
+            self, X, reset=reset, accept_sparse=True, dtype=None, ensure_all_finite=False
+        )
+        X = X if isinstance(X, np.ndarray) or hasattr(X, "tocsr") else checked
+        return as_numbers(X) if X.dtype == object else X
+
+    def _learn_columns(self, known: Dataset | Model) -> None:
+        """Take the names and number of the features from where they are known."""
+        names, self._by_name = known.feature_names, True
+        self.n_features_in_ = len(names)
+        if names == places(len(names)):
+            self.__dict__.pop("feature_names_in_", None)
+        else:
+            self.feature_names_in_ = np.array(names, object)
+
+    def _learn_classes(self, known: Dataset | Model) -> None:
+        # None stands for all other labels, if one was trained against several.
+        self.classes_ = np.array(known.classes, object if None in known.classes else None)
+
+    def _validation(self, eval_set: Any, dataset: Dataset, *, labels_apart: bool) -> Any:
+        """Validation data as `train` takes it."""
+        if isinstance(eval_set, list) and not is_files(eval_set):
+            if len(eval_set) != 1:
+                raise DataError(
+                    f"eval_set has {len(eval_set)} sets of rows; give one, by which training may "
+                    "stop."
+                )
+            eval_set = eval_set[0]
+        if eval_set is None or isinstance(eval_set, Dataset):
+            return eval_set
+        if not isinstance(eval_set, tuple):
+            if labels_apart:
+                raise DataError("eval_set: which are its labels? Pass (X, y), as to fit.")
+            return eval_set
+        if len(eval_set) not in (2, 3):
+            raise DataError(f"eval_set has {len(eval_set)} parts; give (X, y) or (X, y, weights).")
+        X, y, *weights = eval_set
+        inside = is_column(y) or any(map(is_column, weights))
+        X = self._rows(X, dataset.feature_names, by_name=inside)
+        return (X, y if is_column(y) else column_or_1d(y), *weights)
+
+    def _keep_scores(self, scores: dict[str, list[float]]) -> None:
+        self.n_iter_ = self.model_.n_trees
+        self.evals_result_ = {VALIDATION: scores} if scores else {}
+        for name in ("best_iteration_", "best_score_"):
+            self.__dict__.pop(name, None)
+        if scores:
+            values = np.array(scores[self.eval_metric])
+            best = int(values.argmin() if FALLS[self.eval_metric] else values.argmax())
+            self.best_iteration_, self.best_score_ = best + 1, float(values[best])
+
+    # -- predict ---------------------------------------------------------------------------------
+
+    def _rows(self, X: Any, names: list[str], *, by_name: bool = False) -> Any:
+        """Rows to predict, with columns that `names` finds."""
+        if isinstance(X, Dataset):
+            raise DataError(
+                "the rows of a Dataset are in random order, and so would be its predictions; pass "
+                "the source that it was made from."
+            )
+        if is_files(X) or is_stream(X):
+            return X
+        if not is_frame(X):
+            X = self._checked_array(X, reset=False)
+            here = places(len(names))
+            if names != here and set(names) == set(here):  # by place, not by what they are called
+                X = (X.tocsr() if hasattr(X, "tocsr") else X)[:, [names.index(c) for c in here]]
+            return X
+        X = pa.Table.from_batches([X]) if isinstance(X, pa.RecordBatch) else X
+        if by_name or self._by_name:
+            return X
+        self._check_columns(X, reset=False)
+        return renamed(X, names)
+
+    def decision_function(
+        self, X: Any, *, header: bool = True, format: str | None = None
+    ) -> npt.NDArray[np.float32]:
+        """Scores: half the log odds of the second class.
+
+        Above 0, the second class is the more likely one; the probability that belongs to a score s
+        is 1 / (1 + exp(-2 s)).
+
+        Parameters
+        ----------
+        X : anything that `fit` takes but a Dataset
+            Read block by block. Columns of files are found by name; those of frames are, too, if
+            the model was trained on a file, a Dataset, or a frame with its label column, else they
+            must be those of `fit`, in the same order.
+        header, format : as in `sparrowboost.ingest`
+            Of files.
+
+        Returns
+        -------
+        (n,) ndarray of float32
+        """
+        check_is_fitted(self)
+        rows = self._rows(X, self.model_.feature_names)
+        return self.model_.decision_function(rows, n_jobs=self.n_jobs, header=header, format=format)
+
+    def predict_proba(self, X: Any, **how: Any) -> npt.NDArray[np.float64]:
+        """Probabilities of both classes.
+
+        Parameters
+        ----------
+        X, **how : as in `decision_function`
+
+        Returns
+        -------
+        (n, 2) ndarray
+            In the order of `classes_`.
+        """
+        return _both(self.decision_function(X, **how))
+
+    def predict(self, X: Any, **how: Any) -> npt.NDArray[Any]:
+        """The more likely class of each row.
+
+        Parameters
+        ----------
+        X, **how : as in `decision_function`
+
+        Returns
+        -------
+        (n,) ndarray
+            Of values of `classes_`.
+        """
+        return self._labels(self.decision_function(X, **how))
+
+    def _labels(self, score: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
+        return self.classes_[(score > 0).astype(np.intp)]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, **how: Any) -> float:
+        """The share of rows whose class is the predicted one.
+
+        Parameters
+        ----------
+        X, **how : as in `decision_function`
+        y : (n,) array, or column name
+        sample_weight : (n,) array, or column name, optional
+
+        Returns
+        -------
+        float
+        """
+        if not is_column(y):
+            from sklearn.metrics import accuracy_score  # which takes memory to import
+
+            predicted = self.predict(X, **how)
+            return float(accuracy_score(y, predicted, sample_weight=sample_weight))
+        check_is_fitted(self)
+        rows = self._rows(X, self.model_.feature_names, by_name=True)
+        result = evaluate(self.model_, rows, label=y, weight=sample_weight, verbose=0, **how)
+        return result.accuracy
+
+    def staged_decision_function(self, X: Any, **how: Any) -> Iterator[npt.NDArray[np.float32]]:
+        """The scores of `decision_function` after each tree.
+
+        X is read once. Scores and up to 64 MB of bins (a byte for each value) stay in memory; more
+        bins go to a temporary file.
+
+        Parameters
+        ----------
+        X, **how : as in `decision_function`
+
+        Yields
+        ------
+        (n,) ndarray of float32
+        """
+        check_is_fitted(self)
+        m, how = self.model_, {**how, "n_jobs": self.n_jobs}
+        rows = self._rows(X, m.feature_names)
+        return staged_scores(m.binning, m.forest, m.base_score, m.n_trees, rows, **how)
+
+    def staged_predict_proba(self, X: Any, **how: Any) -> Iterator[npt.NDArray[np.float64]]:
+        """The probabilities of `predict_proba` after each tree, as in `staged_decision_function`.
+
+        Yields
+        ------
+        (n, 2) ndarray
+        """
+        return map(_both, self.staged_decision_function(X, **how))
+
+    def staged_predict(self, X: Any, **how: Any) -> Iterator[npt.NDArray[Any]]:
+        """The classes of `predict` after each tree, as in `staged_decision_function`.
+
+        Yields
+        ------
+        (n,) ndarray
+        """
+        return map(self._labels, self.staged_decision_function(X, **how))
+
+    # -- the model's file ------------------------------------------------------------------------
+
+    def save_model(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a file that `load_model` reads, or `sparrowboost.load_model`.
+
+        See `Model.save_model`. Unlike a pickle it runs no code when it is loaded, and later
+        releases read it. Parameters and scores of validation data are not in it.
+
+        Parameters
+        ----------
+        path : str or path
+        """
+        check_is_fitted(self)
+        self.model_.save_model(path)
+
+    def load_model(self, path: str | os.PathLike[str]) -> Self:
+        """Take the model of a file: the classifier then predicts as the one that was fitted.
+
+        Labels and names of columns are those of the file; if it has other names than f0, f1, ...,
+        columns are found by name. Parameters stay what they are.
+
+        Parameters
+        ----------
+        path : str or path
+            Written by `save_model`, or by `sparrow train`.
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> X = np.arange(200.0).reshape(100, 2)
+        >>> clf = SparrowClassifier(n_estimators=20).fit(X, np.where(X[:, 0] > 80, "yes", "no"))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     clf.save_model(f"{folder}/model.json")
+        ...     loaded = SparrowClassifier().load_model(f"{folder}/model.json")
+        >>> loaded.classes_, loaded.predict(X[[0, -1]])
+        (array(['no', 'yes'], dtype='<U3'), array(['no', 'yes'], dtype='<U3'))
+        """
+        model = load_model(path)
+        self._learn_columns(model)
+        self._by_name = hasattr(self, "feature_names_in_")
+        self._learn_classes(model)
+        self.model_ = model
+        self._keep_scores({})
+        return self
+
+    @property
+    def feature_importances_(self) -> npt.NDArray[np.float64]:
+        """(n_features_in_,) shares of the features, by `importance_type`."""
+        check_is_fitted(self)
+        return feature_importances(self.model_, self.importance_type)
+
+
+def _seed(random_state: int | np.random.RandomState | None) -> int:
+    """A seed; a whole number is its own, as it is of `ingest` and `train`."""
+    if isinstance(random_state, int | np.integer):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+
+
+def _both(score: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    """(n, 2) probabilities; what they take besides themselves does not grow with n."""
+    both = np.empty((len(score), 2))
+    for start in range(0, len(score), BLOCK_ROWS):
+        rows = slice(start, start + BLOCK_ROWS)
+        both[rows, 1] = probability(score[rows])
+        both[rows, 0] = 1 - both[rows, 1]
+    return both

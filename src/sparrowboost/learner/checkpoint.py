@@ -1,0 +1,236 @@
+"""Checkpoints: what training needs to go on after it was killed, as if nothing had been.
+
+    run/
+      checkpoint.json   which of the files below are valid, with checksums, and of which run;
+                        written last, in one step: until then the checkpoint before it counts
+      model-<k>.json    the trees so far, a model file as any other
+      state-<k>.npz     the sample in use, and what the next samples depend on
+      result.json       the model, once training has ended
+      strata.bin        the strata; what the last checkpoint refers to is not overwritten, and the
+                        state has the checksums of its chunks
+      lock              only one training at a time
+
+A checkpoint is made when a sample is put in use: then no draw is under way, and no tree was grown
+on it yet. Trees grown since are grown again, and come out the same.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from sparrowboost.learner.params import Params
+from sparrowboost.model.model import Model, load_model
+from sparrowboost.runtime.disk import file_crc32, load_arrays, replace_file, save_arrays
+from sparrowboost.runtime.errors import DataError, StoreError
+from sparrowboost.store.dataset import Dataset, manifest_crc
+
+DAMAGED = "the checkpoint is damaged; remove the folder to begin anew"
+FORMAT = "sparrow-checkpoint"
+VERSION = 4
+SAVE_SECONDS = 30.0  # between two checkpoints where all rows are in memory
+META, RESULT, LOCK, STRATA = "checkpoint.json", "result.json", "lock", "strata.bin"
+
+
+class CheckpointState(NamedTuple):
+    """A checkpoint that was found."""
+
+    model: Model  # when the sample was put in use
+    state: Mapping[str, Any]
+    result: Model | None  # what training gave, if it has ended
+    n_estimators: int  # that were asked for when it did
+
+
+def identity(dataset: Dataset, params: Params, seed: int, *, validated: bool) -> dict[str, Any]:
+    """What a run has in common with the one that it goes on with. More trees may be asked for."""
+    given = asdict(params)
+    given.pop("n_estimators")
+    constraints = given.pop("monotone_constraints")
+    if isinstance(constraints, Mapping):
+        constraints = dict(sorted(constraints.items()))
+    elif constraints is not None:
+        constraints = [int(sign) for sign in constraints]
+    bins = json.dumps(dataset.binning.to_json(), sort_keys=True).encode()
+    rows = np.column_stack((dataset.block_rows, dataset.block_label)).astype(np.int64)
+    data = {
+        "rows": dataset.n_rows,
+        "positives": dataset.n_positive,
+        "weighted": dataset.weighted,
+        "bins": zlib.crc32(bins),
+        "blocks": zlib.crc32(rows.tobytes()),
+    }
+    return {
+        "data": data,
+        "parameters": {**given, "monotone_constraints": constraints},
+        "random_state": seed,
+        "validated": validated,
+    }
+
+
+class Checkpoint:
+    """The checkpoint of a run, in a folder of its own; a context that keeps others out."""
+
+    def __init__(self, folder: str | os.PathLike[str], run: Mapping[str, Any]) -> None:
+        self.folder = Path(folder).expanduser().absolute()
+        self._run = json.loads(json.dumps(run))
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise StoreError(
+                f"{self.folder}: the checkpoint cannot be written ({error.strerror})."
+            ) from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise StoreError(f"{self.folder}: another training uses this checkpoint now.") from None
+        for half in self.folder.glob(".*.partial"):  # of a process that was killed
+            half.unlink(missing_ok=True)
+
+    def __enter__(self) -> Checkpoint:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        os.close(self._lock)
+
+    def load(self) -> CheckpointState | None:
+        """The checkpoint that is there; None if there is none, an error if it is of another run."""
+        meta = self._read_meta()
+        if meta is None:
+            return None
+        self._check_run(meta["run"])
+        try:
+            for name, crc32 in meta["files"].items():
+                if file_crc32(self.folder / name) != crc32:
+                    raise ValueError(f"{name}: its checksum does not match")
+            model = load_model(self.folder / meta["model"])
+            result = load_model(self.folder / RESULT) if meta["n_estimators"] else None
+            state = load_arrays(self.folder / meta["state"])
+        except (OSError, ValueError) as error:  # ModelFileError is an OSError
+            raise StoreError(f"{self.folder}: {DAMAGED} ({error}).") from None
+        return CheckpointState(model, state, result, meta["n_estimators"])
+
+    def _read_meta(self) -> dict[str, Any] | None:
+        file = self.folder / META
+        try:
+            meta = json.loads(file.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, RecursionError) as error:
+            raise StoreError(f"{file}: {DAMAGED} ({error}).") from None
+        keys = {"format", "version", "run", "model", "state", "n_estimators", "files", "crc32"}
+        if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+            raise StoreError(f"{file}: not a checkpoint of Sparrow; choose another folder.")
+        if meta.get("version") != VERSION:
+            raise StoreError(
+                f"{file}: is of version {meta.get('version')}, this Sparrow reads version "
+                f"{VERSION}; choose another folder."
+            )
+        if set(meta) != keys or meta.pop("crc32") != manifest_crc(meta):
+            raise StoreError(f"{file}: {DAMAGED}.")
+        return meta
+
+    def _check_run(self, run: Mapping[str, Any]) -> None:
+        words = {
+            "data": "data",
+            "parameters": "parameters",
+            "random_state": "random_state",
+            "validated": "validation data",
+        }
+        for key, what in words.items():
+            if run.get(key) != self._run[key]:
+                detail = ""
+                if key == "parameters":
+                    ours = self._run[key]
+                    name = next(n for n in ours if run[key].get(n) != ours[n])
+                    detail = f" ({name} was {run[key].get(name)!r}, now {ours[name]!r})"
+                raise DataError(
+                    f"{self.folder}: the run there has other {what}{detail}; go on as it was "
+                    "begun, or choose another folder."
+                )
+
+    def save(self, model: Model, state: Mapping[str, Any]) -> None:
+        """Replace the checkpoint."""
+        names = {"model": f"model-{model.n_trees}.json", "state": f"state-{model.n_trees}.npz"}
+        model.save_model(self.folder / names["model"])
+        save_arrays(self.folder / names["state"], state)
+        self._publish(names, 0)
+        for file in [*self.folder.glob("model-*.json"), *self.folder.glob("state-*.npz")]:
+            if file.name not in names.values():
+                file.unlink(missing_ok=True)
+
+    def finish(self, result: Model, n_estimators: int) -> None:
+        """Say that training has ended, and with what."""
+        meta = self._read_meta()
+        assert meta is not None
+        result.save_model(self.folder / RESULT)
+        self._publish({"model": meta["model"], "state": meta["state"]}, n_estimators)
+
+    def _publish(self, names: Mapping[str, str], n_estimators: int) -> None:
+        meta: dict[str, Any] = {"format": FORMAT, "version": VERSION, "run": self._run, **names}
+        meta["n_estimators"] = n_estimators  # of a run that has ended; 0: it has not
+        files = [*names.values(), *([RESULT] if n_estimators else [])]
+        meta["files"] = {name: file_crc32(self.folder / name) for name in files}
+        data = json.dumps({**meta, "crc32": manifest_crc(meta)}, indent=1)
+        replace_file(self.folder / META, data.encode())
+
+
+class Owner(Protocol):
+    """A part of training that the next tree depends on. It saves its own state, and restores it."""
+
+    def state(self) -> Mapping[str, Any]: ...
+
+    def restore(self, state: Mapping[str, Any]) -> None: ...
+
+
+class Saver:
+    """Saves where training stands, and goes on from there; does nothing without a checkpoint.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint, optional
+    owners : sequence of Owner
+        In the order in which they are restored.
+    whole : bool
+        Whether all rows are in memory, and there is never another sample.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint | None, owners: Sequence[Owner], *, whole: bool
+    ) -> None:
+        self._checkpoint, self._owners, self._whole = checkpoint, owners, whole
+        self._saved = time.perf_counter()
+        self.resumed = False
+
+    def save(self, model: Model) -> None:
+        """Save when a sample was put in use: then no draw is under way."""
+        if self._checkpoint is not None:
+            states = [owner.state() for owner in self._owners]
+            self._checkpoint.save(model, {k: v for state in states for k, v in state.items()})
+            self._saved = time.perf_counter()
+
+    def save_now_and_then(self, model: Model) -> None:
+        """Save where there is never another sample, if some time has passed."""
+        if self._whole and time.perf_counter() - self._saved > SAVE_SECONDS:
+            self.save(model)
+
+    def restore(self, found: CheckpointState) -> Model:
+        """Go on from a checkpoint; the model as it was."""
+        for owner in self._owners:
+            owner.restore(found.state)
+        self.resumed = True
+        return found.model
+
+    def finish(self, result: Model, n_estimators: int) -> None:
+        if self._checkpoint is not None:
+            self._checkpoint.finish(result, n_estimators)

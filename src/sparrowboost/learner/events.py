@@ -1,0 +1,113 @@
+"""What training tells while it runs: callbacks, progress and reports feed on these events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sparrowboost.model.model import Model
+    from sparrowboost.sampling.lookback import LookBack
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Where training stands.
+
+    Attributes
+    ----------
+    n_trees : int
+    seconds : float
+        Since training began.
+    rows_scanned : int
+        Rows that were added to evidence so far, each as often as it was.
+    rows_read, rows_kept, n_samples : int
+        Rows read from disk for all samples so far, rows kept, and the samples.
+    bytes_read : int
+    sample_rows : int
+        Rows of the sample in use.
+    n_eff : float
+        Its effective size.
+    """
+
+    n_trees: int
+    seconds: float
+    rows_scanned: int
+    rows_read: int
+    rows_kept: int
+    n_samples: int
+    bytes_read: int
+    sample_rows: int
+    n_eff: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleDrawn(Event):
+    """A sample was put in use.
+
+    Attributes
+    ----------
+    reason : str
+    strata : mapping of int to float
+        How the weight of all data is spread over the strata: of k, the sum of w of the rows whose
+        weight is in [2^k, 2^(k+1)), as the sample estimates it, under the model for which it was
+        drawn. Empty where the sample is all rows: then there are no strata.
+    look : LookBack or None
+        What these rows, fresh to the trees before, say of them: how much the loss fell by them, and
+        how good their first splits are (`sampling/lookback.py`). None where there is nothing to
+        look back at: of the first sample, a resumed one, one that was drawn while no tree was
+        added, or where all rows are in memory.
+    label_deviation : (float, float)
+        Of negatives and of positives: how many rows the draw stands for, less how many there are,
+        in standard deviations of a draw of independent rows; 0 where the sample is all rows. Far
+        above 0 the draw is off. Below, many rows may weigh so little that they are hardly ever
+        drawn: then the few that are tell too little of how many there are.
+    """
+
+    reason: str
+    strata: Mapping[int, float]
+    look: LookBack | None
+    label_deviation: tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeAdded(Event):
+    """A tree was added to the model.
+
+    Attributes
+    ----------
+    model : Model
+        The model so far.
+    gamma, gamma_certified : float
+        Advantage over a coin of the tree's first split: as measured, and what is certain of it.
+    n_rules, n_proved : int
+        Splits of the tree, and how many of them the stopping rule proved.
+    run_rows : int
+        Rows of the sample on which the tree was grown.
+    scores : mapping of str to float
+        Of the validation data, if any: log_loss, auc, exponential_loss.
+    """
+
+    model: Model = field(repr=False)
+    gamma: float
+    gamma_certified: float
+    n_rules: int
+    n_proved: int
+    run_rows: int
+    scores: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished(Event):
+    """Training ended: trees enough, converged, or stopped early."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Converged(Finished):
+    """Not even the largest sample shows a tree, or trees on such samples did harm to fresh rows."""
+
+
+Callback = Callable[[Event], object]  # whoever returns True ends training

@@ -1,0 +1,209 @@
+"""A tree grown on the sample: the leaf that promises most is split, once its split is proved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
+from typing import Any, Protocol
+
+import numpy as np
+
+from sparrowboost.kernels.splits import SUBSET_NOISE
+from sparrowboost.learner.monotone import FREE, Bounds, Floats
+from sparrowboost.learner.params import Params
+from sparrowboost.learner.scanner import Scanner
+from sparrowboost.learner.stopping import (
+    Adaptive,
+    Split,
+    SplitFinder,
+    stand_out,
+)
+from sparrowboost.model.losses import Loss
+from sparrowboost.model.model import Model
+from sparrowboost.model.tree import GrownTree, TreeBuilder
+from sparrowboost.sampling.sample import BLOCK_ROWS
+
+gain_of = attrgetter("gain")
+
+START_VALUES = 1 << 20  # scanned before the first check: less is hardly quicker
+GROWTH = 2.0  # of the run, between checks
+TINY = 1e-300  # instead of 0
+
+
+@dataclass
+class Leaf:
+    """A leaf of the tree that grows."""
+
+    number: int
+    depth: int
+    bounds: Bounds = FREE  # of the values of splits
+    split: Split | None = None
+    gain: float = 0.0  # of that split
+
+    def see(self, split: Split | None) -> None:
+        self.split, self.gain = split, 0.0 if split is None else split.gain
+
+
+def max_depth(params: Params) -> int:
+    """The depth that no leaf may pass; without a limit, what the number of leaves allows."""
+    return params.max_leaves if params.max_depth is None else params.max_depth
+
+
+class Grower(Protocol):
+    """Grows one tree after the other on whatever sample the scanner has."""
+
+    def state(self) -> dict[str, Any]:
+        """What it knows of the trees so far: all that the next one depends on."""
+        ...
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        ...
+
+    def grow(self, model: Model) -> GrownTree | None:
+        """The next tree, or None if the sample shows nothing that stands out from noise."""
+        ...
+
+
+class AdaptiveGrower:
+    """Grows trees best-first on a run of the sample that is as long as the proof takes.
+
+    All leaves' evidence is of the same rows, so that their gains compare. The leaf of the largest
+    gain is split if its split is proved; if not, the run is extended. When the run is the whole
+    sample, splits are taken without a proof: some may be needed to find one that counts, since what
+    features do together shows only when one of them was split by. But there is no tree before one
+    stood out from noise.
+
+    With `exact`, every tree is grown on the whole sample: where that is all the data and it is not
+    much, less costs accuracy and saves little. The noise of these rows stays the same from tree to
+    tree, and what is fitted of it is gone: subsets of categories are charged for what is left. A
+    subset's step takes rate * 2 / pi of the noise of its rows; of two sets of rows that have to do
+    nothing with each other, shares p and q of all, p q of the one's noise is the other's.
+    """
+
+    def __init__(
+        self,
+        scanner: Scanner,
+        finder: SplitFinder,
+        rule: Adaptive,
+        loss: Loss,
+        params: Params,
+        *,
+        exact: bool,
+    ) -> None:
+        self._scanner, self._finder, self._rule, self._loss = scanner, finder, rule, loss
+        self._exact = exact
+        self._rate, self._max_leaves = params.learning_rate, params.max_leaves
+        self._max_depth = max_depth(params)
+        self._min_weight = params.min_child_weight
+        values = BLOCK_ROWS * scanner.slots.n_features
+        self._least = max(1, -(-START_VALUES // values))
+        self._start = self._least
+        self._fitted = np.zeros(scanner.slots.n_features)
+        self._stood_out = exact  # whether a tree ever did
+
+    def state(self) -> dict[str, Any]:
+        """Blocks to begin with, whether a tree ever stood out, and each feature's fitted noise."""
+        return {"grower": np.array([self._start, self._stood_out, *self._fitted], np.float64)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        start, stood_out, *_ = state["grower"].tolist()
+        self._start, self._stood_out = int(start), bool(stood_out)
+        self._fitted = state["grower"][2:].copy()
+
+    def grow(self, model: Model) -> GrownTree | None:
+        scanner = self._scanner
+        tree = scanner.start(model.forest, model.n_trees)
+        scanner.extend(scanner.sample.n_blocks if self._exact else self._start)
+        self._heaviest = scanner.sample.heaviest
+        all_v = max(float(scanner.evidence[0].v.sum()), TINY)
+        self._fitted_per_v = self._fitted / all_v
+        leaves = [self._look(Leaf(0, 0))]
+        fitted = np.zeros_like(self._fitted)
+        root: Split | None = None
+        proved, chances = 0, []
+        while tree.n_leaves < self._max_leaves:
+            leaf = max(leaves, key=gain_of)
+            split = leaf.split
+            if split is None:
+                if scanner.full or tree.n_leaves > 1:
+                    break
+                certain = False
+            else:
+                certain = self._proved(leaf.number, split)
+            if not certain and not scanner.full:
+                scanner.extend(int(np.ceil(GROWTH * scanner.n_run)))
+                for leaf in leaves:
+                    self._look(leaf)
+                continue
+            assert split is not None
+            if not self._stood_out:
+                chances.append(0.0 if certain else self._finder.noise_chance(split, len(leaves)))
+            root = root or split
+            proved += int(certain)
+            gain = split.gain * scanner.sample_per_run
+            if split.subset_of:
+                fitted[split.feature] += split.v / all_v
+            leaf.depth += 1
+            final = tree.n_leaves + 1 == self._max_leaves or leaf.depth == self._max_depth
+            right = scanner.split(leaf.number, split.feature, split.mask, gain, final=final)
+            leaf.bounds, bounds = self._finder.part(split, scanner.sample.unit, leaf.bounds)
+            other = Leaf(right, leaf.depth, bounds)
+            leaves.append(other)
+            if final:
+                leaf.see(None)
+            else:
+                self._look(leaf)
+                self._look(other)
+        # Half of what this tree took: if that is enough the next one may do with less again.
+        self._start = max(self._least, -(-scanner.n_run // 2))
+        if scanner.full and proved < tree.n_leaves - 1:
+            self._start = scanner.n_run
+        self._stood_out = self._stood_out or stand_out(chances)
+        if root is None or not self._stood_out:
+            return None
+        finished = tree.finish((self._rate * self._values(tree)).astype(np.float32))
+        scanner.finish(finished)
+        if self._exact:
+            self._fitted += self._rate * SUBSET_NOISE * fitted
+        return GrownTree(
+            finished, root.gamma, root.gamma_certified, proved, scanner.n_rows, root.sides
+        )
+
+    def _proved(self, leaf: int, split: Split) -> bool:
+        """Whether a leaf's split is proved, also by the variance on each of its sides."""
+        if not self._rule.proved(split):
+            return False
+        if self._exact:  # of all rows no proof is asked for
+            return True
+        v_left = self._scanner.left_squares(leaf, split.feature, split.mask)
+        return self._rule.proved(split.by_side(v_left))
+
+    def _values(self, tree: TreeBuilder) -> Floats:
+        """(leaves,) best values that the constraints allow."""
+        best = partial(self._loss.leaf_values, unit=self._scanner.sample.unit)
+        sums, monotone = self._scanner.leaf_sums(), self._finder.monotone
+        if monotone is None:
+            return best(sums)
+        return np.clip(best(sums), *monotone.bounds(tree, sums, best).T)
+
+    def _look(self, leaf: Leaf) -> Leaf:
+        """Find the leaf's best split in its evidence as it is now; a deepest leaf has none."""
+        if leaf.depth >= self._max_depth:
+            leaf.see(None)
+            return leaf
+        scanner = self._scanner
+        split = self._finder.find(
+            scanner.evidence[leaf.number],
+            scanner.rows_in(leaf.number),
+            scanner.sample.unit,
+            self._min_weight,
+            self._heaviest,
+            scanner.bundles,
+            leaf.bounds,
+            self._fitted_per_v,
+        )
+        leaf.see(split)
+        return leaf

@@ -1,0 +1,142 @@
+"""How training divides the memory limit: what each part takes, and what is left for samples.
+
+    limit = libraries + blocks + strata + evidence + validation + samples + what is left
+
+All but the last three do not depend on the limit, so that one too small is refused before any row
+is read, with a number that will do.
+
+What the process holds is measured, and differs a little from run to run; models should not. So
+samples are planned beside an allowance for libraries, where they take less, and their sizes are
+rounded down to steps.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from sparrowboost.learner.params import Params
+from sparrowboost.learner.validation import VALIDATION_SHARE, validation_row_bytes
+from sparrowboost.model.predict import BLOCK_ROWS
+from sparrowboost.runtime.budget import (
+    LIBRARIES,
+    MIN_ROWS,
+    SAMPLE_ROW_BYTES,
+    Budget,
+    least_parts,
+    pair_bytes,
+)
+from sparrowboost.runtime.errors import MemoryLimitError
+from sparrowboost.runtime.memory import held
+from sparrowboost.sampling.schedule import FIRST_ROWS, Sizes
+from sparrowboost.store.dataset import Dataset
+from sparrowboost.store.staged import Expected
+
+WHOLE_VALUES = 80_000_000  # rows times features: up to here all rows are scanned, none drawn
+ALLOWANCE = 224_000_000  # bytes for libraries: `sparrow train` has 192 MB, a Python process 208
+ALLOWANCE_SHARE = 5 / 8  # of the limit, at most: a small one is divided as it is measured
+STEP = 2**0.25  # between two sizes of samples, where the limit bounds them
+
+
+@dataclass(frozen=True)
+class TrainPlan:
+    """How the memory limit is divided in training; prints as a table."""
+
+    budget: Budget
+    sizes: Sizes  # rows of samples
+    valid_bytes: int  # that validation rows may take
+
+    def __str__(self) -> str:
+        first, most, whole = self.sizes.first, self.sizes.most, self.sizes.whole
+        rows = f"all {most:,} rows in memory" if whole else (
+            f"samples of {first:,} rows at first, of up to {most:,} later"
+        )  # fmt: skip
+        return f"{self.budget}\n{rows}"
+
+
+def plan_training(
+    dataset: Dataset | Expected,
+    params: Params,
+    limit: int,
+    n_jobs: int,
+    valid: Any = None,
+    reading: int = 0,
+) -> TrainPlan:
+    """Divide the limit; a MemoryLimitError names one that would do.
+
+    `reading`: bytes that an ingest takes meanwhile.
+    """
+    libraries = held()
+    d, n, weighted = dataset.n_features, dataset.n_rows, dataset.weighted
+    row_bytes = d + SAMPLE_ROW_BYTES + 4 * weighted
+    fixed = {
+        LIBRARIES: max(libraries, min(ALLOWANCE, int(ALLOWANCE_SHARE * limit))),
+        **least_parts(
+            d,
+            int(dataset.binning.n_bins.sum()),
+            dataset.largest_block,
+            n_jobs,
+            params.max_leaves,
+            weighted=weighted,
+        ),
+        **({"reading": reading} if reading else {}),
+    }
+    pair, wanted = pair_bytes(d, weighted=weighted), params.sample_size
+    least = min(n, MIN_ROWS if wanted == "auto" else wanted)
+    # Validation rows are thinned out where there is little room: samples may have the other half,
+    # or what they need.
+    watched = validation_row_bytes(d, params.eval_metric) * (valid is not None)
+    n_valid = valid.n_rows if isinstance(valid, Dataset) else limit  # of others it is not known yet
+    free = limit - sum(fixed.values())
+    valid_bytes = min(watched * n_valid, limit // VALIDATION_SHARE, free // 2, free - pair * least)
+    valid_bytes = max(valid_bytes, watched * BLOCK_ROWS)
+    room = free - valid_bytes
+    small = n * d <= WHOLE_VALUES if wanted == "auto" else wanted >= n
+    # All rows, where some features are packed, take a second copy of their bins.
+    if small and n * (row_bytes + d) <= room:
+        return _made(limit, fixed, valid_bytes, n * (row_bytes + d), Sizes(n, n, whole=True))
+    first, most = (FIRST_ROWS, n) if wanted == "auto" else (wanted, wanted)
+    needed = {"validation": watched * BLOCK_ROWS, f"two samples of {least:,} rows": pair * least}
+    Budget(limit, {**fixed, LIBRARIES: libraries, **needed}).check()
+    two = room // pair
+    bound = max(least, round_down(two))
+    sizes = Sizes(first if first <= two else bound, most if most <= two else bound)
+    return _made(limit, fixed, valid_bytes, pair * sizes.most, sizes)
+
+
+def check_training(
+    expected: Expected, params: Params, limit: int, n_jobs: int, valid: Any = None
+) -> None:
+    """Refuse a limit that cannot do before any row is read, with one that does whatever they are.
+
+    The largest block is of the label that has more rows, at least half of them.
+    """
+    half = expected._replace(largest_block=math.ceil(expected.largest_block / 2))
+    try:
+        plan_training(half, params, limit, n_jobs, valid)
+    except MemoryLimitError:
+        plan_training(expected, params, limit, n_jobs, valid)
+        raise
+
+
+def round_down(rows: int) -> int:
+    """The nearest of a few sizes, each some 19 % above the one before, that is not more.
+
+    Examples
+    --------
+    >>> round_down(436_183), round_down(440_529), round_down(2**18)
+    (370727, 370727, 262144)
+    """
+    if rows < 1:
+        return 0
+    step = math.floor(math.log(rows, STEP) + 1e-9)  # so that a size is its own
+    return int(STEP**step + 1e-6)
+
+
+def _made(
+    limit: int, fixed: dict[str, int], valid_bytes: int, samples: int, sizes: Sizes
+) -> TrainPlan:
+    what = "all rows" if sizes.whole else "two samples"
+    parts = {**fixed, "validation": valid_bytes, what: samples}
+    return TrainPlan(Budget(limit, parts), sizes, valid_bytes)

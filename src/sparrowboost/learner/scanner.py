@@ -1,0 +1,295 @@
+"""The scanner: reads a growing run of the sample's blocks into evidence, leaf by leaf.
+
+The run starts where the last tree's ended and goes round. Each leaf's evidence holds all rows of
+the run that reach the leaf: when a leaf splits, its smaller side is summed up and the larger one
+is what remains; when the run is extended, the new rows go through the tree so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrowboost.kernels.evidence import add_curved_rows, add_leaf_sums, add_rows, add_squares
+from sparrowboost.kernels.partition import split_rows, start_rows
+from sparrowboost.kernels.scores import add_values
+from sparrowboost.learner.bundles import find_bundles
+from sparrowboost.learner.evidence import Evidence, Slots
+from sparrowboost.model.forest import Forest
+from sparrowboost.model.tree import Mask, Tree, TreeBuilder
+from sparrowboost.runtime.budget import MAX_PARTS, PART_BYTES
+from sparrowboost.runtime.threads import WorkerPool
+from sparrowboost.sampling.sample import BLOCK_ROWS, Sample
+
+Blocks = npt.NDArray[np.int64]
+
+# Work is cut into parts by its size, not by the number of threads, and the parts are added in
+# order: so the sums, and the model, are the same for any number of threads.
+PART_VALUES = 1 << 18  # of a part, if that leaves several: some 0.2 ms
+
+
+class Scanner:
+    """Evidence for the leaves of a tree that grows.
+
+    Parameters
+    ----------
+    slots : Slots
+    max_leaves : int
+    workers : WorkerPool
+    curved : bool
+        Whether evidence is of the loss's curvature, at two additions for each value, or of weights.
+    """
+
+    def __init__(
+        self, slots: Slots, max_leaves: int, workers: WorkerPool, *, curved: bool = False
+    ) -> None:
+        self.slots, self._workers, self._curved = slots, workers, curved
+        self._max_leaves = max_leaves
+        self._make_room(slots)
+        self.cursor = 0
+        self.rows_scanned = 0
+
+    def _make_room(self, slots: Slots) -> None:
+        """Evidence for rows of these slots."""
+        self._scanned = slots
+        make = partial(Evidence, slots, paired=self._curved)
+        self.evidence = [make() for _ in range(self._max_leaves)]
+        room = PART_BYTES // self.evidence[0].n_bytes
+        self._parts = [make() for _ in range(max(1, min(MAX_PARTS, room)))]
+        self._spare = np.empty((len(self._parts), BLOCK_ROWS), np.uint16)
+
+    def load(self, sample: Sample) -> None:
+        """Scan this sample from now on."""
+        self.sample, self.bundles = sample, None
+        self._split_by, self._strides = sample.bins.reshape(-1), sample.bins.strides
+        if sample.whole:
+            # For many trees: a split reads one column, which takes a third of the time where that
+            # lies in one piece. Evidence reads rows; where they are packed, the plain ones can go.
+            columns = np.ascontiguousarray(sample.bins.T)
+            self._split_by, self._strides = columns.reshape(-1), columns.T.strides
+            self.bundles = find_bundles(columns.T, self.slots)
+        if self.bundles is None:
+            self._bins = sample.bins
+        else:
+            sample.bins = columns.T
+            self._bins = self.bundles.pack(sample.bins)
+            self._make_room(self.bundles.slots)
+        self._order = np.empty(sample.n, np.uint16)
+        shape = (sample.n_blocks, len(self.evidence))
+        self._begin, self._count = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+        self.cursor = 0
+
+    def state(self) -> dict[str, Any]:
+        return {"scanner": np.array([self.rows_scanned, self.cursor])}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.rows_scanned, self.cursor = state["scanner"].tolist()
+
+    def start(self, forest: Forest, n_trees: int) -> TreeBuilder:
+        """A new tree, with nothing scanned yet."""
+        self._forest, self._n_trees = forest, n_trees
+        self.tree = TreeBuilder(len(self.evidence))
+        self.restart()
+        return self.tree
+
+    def restart(self) -> None:
+        """Forget all evidence; keep the tree so far."""
+        self._blocks: Blocks = np.empty(0, np.int64)
+        self._rows = [0] * self.tree.n_leaves  # of the run, in each leaf
+        for leaf in range(self.tree.n_leaves):
+            self.evidence[leaf].clear()
+
+    @property
+    def full(self) -> bool:
+        """Whether the run is the whole sample."""
+        return len(self._blocks) == self.sample.n_blocks
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the run."""
+        return sum(self._rows)
+
+    @property
+    def n_run(self) -> int:
+        """Blocks of the run."""
+        return len(self._blocks)
+
+    @property
+    def sample_per_run(self) -> float:
+        """Rows of the sample for each of the run: by which sums over the run fall short."""
+        return self.sample.n / self.n_rows
+
+    def rows_in(self, leaf: int) -> int:
+        """Rows of the run that reach a leaf."""
+        return self._rows[leaf]
+
+    def extend(self, n_blocks: int) -> None:
+        """Read on until the run has so many blocks, or all."""
+        n = self.sample.n_blocks
+        more = min(n_blocks, n) - len(self._blocks)
+        new = (self.cursor + np.arange(more)) % n
+        self.cursor = int((self.cursor + more) % n)
+        self._blocks = np.concatenate((self._blocks, new))
+        parts = self._cut(new, len(new) * BLOCK_ROWS)
+        self._workers.run([partial(self._arrive, part, k) for k, part in enumerate(parts)])
+        arrived = self._count[new, : self.tree.n_leaves].sum(0).tolist()
+        for leaf, n_rows in enumerate(arrived):
+            self._rows[leaf] += n_rows
+            self._add(leaf, n_rows, self.evidence[leaf], new)
+        self.rows_scanned += sum(arrived)
+
+    def _arrive(self, blocks: Blocks, spare: int) -> None:
+        """Bring blocks up to date and send their rows through the tree so far."""
+        for block in blocks:
+            self.sample.refresh(int(block), self._forest, self._n_trees)
+        begin, count = self._begin, self._count
+        start_rows(self.sample.n, self._order, begin, count, blocks, BLOCK_ROWS)
+        for node in range(self.tree.n_leaves - 1):
+            self._split(blocks, spare, int(self.tree.split_leaf[node]), node + 1)
+
+    def _split(self, blocks: Blocks, spare: int, leaf: int, right: int) -> None:
+        node = right - 1
+        row, column = self._strides
+        split_rows(
+            self._split_by,
+            int(self.tree.feature[node]) * column,
+            row,
+            self._order,
+            self._begin,
+            self._count,
+            blocks,
+            BLOCK_ROWS,
+            leaf,
+            right,
+            self.tree.mask[node],
+            self._spare[spare],
+        )
+
+    def split(
+        self, leaf: int, feature: int, mask: Mask, gain: float, *, final: bool = False
+    ) -> int:
+        """Split a leaf in the tree and in the evidence; returns the new, right leaf.
+
+        Of a split that is `final`, no evidence is made: nobody will ask for that of its sides.
+        """
+        right = self.tree.split(leaf, feature, mask, gain)
+        parts = self._cut(self._blocks, self._rows[leaf])
+        jobs = [partial(self._split, part, k, leaf, right) for k, part in enumerate(parts)]
+        self._workers.run(jobs)
+        gone = int(self._count[self._blocks, right].sum())
+        self._rows[leaf] -= gone
+        self._rows.append(gone)
+        if final:
+            return right
+        small = right if gone <= self._rows[leaf] else leaf
+        if small == leaf:  # the evidence of both is in `leaf`: what remains of it is the right's
+            pair = self.evidence[leaf], self.evidence[right]
+            self.evidence[right], self.evidence[leaf] = pair
+        self.evidence[small].clear()
+        self._add(small, self._rows[small], self.evidence[small], self._blocks)
+        self.evidence[right if small == leaf else leaf] -= self.evidence[small]
+        return right
+
+    def _add(self, leaf: int, n_rows: int, evidence: Evidence, blocks: Blocks) -> None:
+        """Add some blocks' rows of a leaf, so many, to evidence."""
+        parts = self._cut(blocks, n_rows)
+        if len(parts) == 1:
+            self._add_part(blocks, leaf, evidence)
+            return
+        private = self._parts[: len(parts)]
+        for part in private:
+            part.clear()
+        jobs = zip(parts, private, strict=True)
+        self._workers.run([partial(self._add_part, blocks, leaf, own) for blocks, own in jobs])
+        for own in private:
+            evidence += own
+
+    def _add_part(self, blocks: Blocks, leaf: int, evidence: Evidence) -> None:
+        sample = self.sample
+        rows = self._order, self._begin, self._count, blocks, BLOCK_ROWS, leaf
+        offset = self._scanned.offset
+        if self._curved:
+            of = sample.label, sample.w, sample.u, sample.counted
+            add_curved_rows(self._bins, *of, *rows, offset, evidence.pairs, evidence.v)
+        else:
+            hist, v = evidence.hist, evidence.v
+            add_rows(self._bins, sample.label, sample.w, *rows, offset, hist, v)
+
+    def _cut(self, blocks: Blocks, n_rows: int) -> list[Blocks]:
+        """Blocks in parts of about equal work, as many as the work is worth."""
+        values = n_rows * self._scanned.n_features
+        n = max(1, min(len(self._parts), len(blocks), values // PART_VALUES))
+        return [blocks] if n == 1 else np.array_split(blocks, n)
+
+    def left_squares(self, leaf: int, feature: int, mask: Mask) -> float:
+        """Sum of w**2 of a leaf's rows in the run that a split would send left."""
+        sample, (row, column) = self.sample, self._strides
+        parts = self._cut(self._blocks, self._rows[leaf])
+        sums = np.zeros((len(parts), 1))
+
+        def work(part: Blocks, own: npt.NDArray[np.float64]) -> None:
+            add_squares(
+                self._split_by,
+                feature * column,
+                row,
+                sample.w,
+                self._order,
+                self._begin,
+                self._count,
+                part,
+                BLOCK_ROWS,
+                leaf,
+                mask,
+                own,
+            )
+
+        self._workers.run([partial(work, part, sums[k]) for k, part in enumerate(parts)])
+        return float(sums.sum())
+
+    def leaf_sums(self) -> npt.NDArray[np.float64]:
+        """(leaves, 3) W-, W+ and sum of w**2 / u of each leaf's rows in the run."""
+        sample, n_leaves = self.sample, self.tree.n_leaves
+        parts = self._cut(self._blocks, self.n_rows)
+        sums = np.zeros((len(parts), n_leaves, 3))
+
+        def work(part: Blocks, own: npt.NDArray[np.float64]) -> None:
+            add_leaf_sums(
+                sample.label,
+                sample.w,
+                sample.u,
+                self._order,
+                self._begin,
+                self._count,
+                part,
+                BLOCK_ROWS,
+                n_leaves,
+                own,
+            )
+
+        self._workers.run([partial(work, part, sums[k]) for k, part in enumerate(parts)])
+        return sums.sum(0)
+
+    def finish(self, tree: Tree) -> None:
+        """Add a finished tree to the scores of the rows of the run: their leaves are known."""
+        value = tree.value
+
+        def work(part: Blocks) -> None:
+            add_values(
+                value,
+                self._order,
+                self._begin,
+                self._count,
+                part,
+                BLOCK_ROWS,
+                len(value),
+                self.sample.score,
+            )
+            for block in part:
+                self.sample.mark(int(block), self._n_trees + 1)
+
+        parts = self._cut(self._blocks, self.n_rows)
+        self._workers.run([partial(work, part) for part in parts])

@@ -1,0 +1,125 @@
+"""Whether draws and proofs of a training are sound: what its own numbers say against it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrowboost.learner.events import Event, Finished, SampleDrawn, TreeAdded
+from sparrowboost.runtime.progress import log
+
+Columns = Mapping[str, Sequence[Any]]
+
+DEVIATIONS = ("deviation_negative", "deviation_positive")  # columns of `label_deviation`
+PART_ROWS = 1 << 16  # added up at a time: in float64 they take more room than they have
+MOST_DEVIATION = 5.0  # standard deviations: by chance, once in millions of draws
+MANY_RULES = 100  # of which it can be said that few were proved
+FEW_PROVED = 0.01
+HALF = 0.5  # of the fall of the loss: if fresh rows show less, most of it was noise
+
+
+def label_deviation(
+    copies: npt.NDArray[np.float32], label: npt.NDArray[np.uint8], rows: tuple[int, int]
+) -> tuple[float, float]:
+    """How far a draw is from the rows that there are of each label, in standard deviations.
+
+    A row that was drawn with chance p stands for c = 1 / p rows. If rows are drawn independently,
+    the number that the draw stands for has variance sum (1 - p) / p over all rows, of which
+    sum c (c - 1) over the draw is an unbiased estimate.
+
+    Parameters
+    ----------
+    copies : (n,) float32
+        Rows that each row of the draw stands for.
+    label : (n,) uint8
+    rows : (int, int)
+        Negative and positive rows that the draw was from.
+
+    Returns
+    -------
+    (float, float)
+        Of negatives and of positives; 0 where every row stands for itself.
+
+    Examples
+    --------
+    >>> copies, label = np.array([4, 4, 4, 1], "f4"), np.array([0, 0, 0, 1], "u1")
+    >>> label_deviation(copies, label, (18, 1))  # 12 instead of 18, of a variance of 3 * 4 * 3
+    (-1.0, 0.0)
+    """
+    stood, variance = np.zeros(2), np.zeros(2)
+    for start in range(0, len(label), PART_ROWS):
+        part = slice(start, start + PART_ROWS)
+        c = copies[part].astype(np.float64)
+        stood += np.bincount(label[part], c, 2)
+        variance += np.bincount(label[part], c * (c - 1), 2)
+    off = stood - rows
+    negative, positive = (
+        float(off[y] / variance[y] ** 0.5) if variance[y] > 0 else 0.0 for y in (0, 1)
+    )
+    return negative, positive
+
+
+class SoundnessMonitor:
+    """A callback that warns, at the end of a training, of what its numbers say against it.
+
+    Only a draw that stands for too many rows is told. One that stands for too few may be sound:
+    rows that weigh next to nothing are hardly ever drawn, so that most draws have none of them, and
+    nothing in such a draw shows how many there are.
+    """
+
+    def __init__(self) -> None:
+        self._most, self._where = 0.0, (0, "")
+        self._rules = self._proved = 0
+        self._own = self._fresh = 0.0
+
+    @classmethod
+    def of(cls, samples: Columns, trees: Columns) -> Self:
+        """One that has heard of these samples and trees, columns as `History` has them."""
+        self = cls()
+        columns = (samples[name] for name in ("n_trees", *DEVIATIONS, "own", "fresh"))
+        for n_trees, negative, positive, own, fresh in zip(*columns, strict=True):
+            self._see_draw(n_trees, (negative or 0.0, positive or 0.0))
+            if own is not None:
+                self._own, self._fresh = own, fresh
+        self._rules, self._proved = sum(trees["n_rules"]), sum(trees["n_proved"])
+        return self
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, SampleDrawn):
+            self._see_draw(event.n_trees, event.label_deviation)
+            if event.look is not None:
+                self._own, self._fresh = event.look.own, event.look.fresh
+        elif isinstance(event, TreeAdded):
+            self._rules += event.n_rules
+            self._proved += event.n_proved
+        elif isinstance(event, Finished):
+            for doubt in self.doubts():
+                log.warning(doubt)
+
+    def _see_draw(self, n_trees: int, deviation: tuple[float, float]) -> None:
+        for of, label in zip(deviation, ("negative", "positive"), strict=True):
+            if of > self._most:
+                self._most, self._where = of, (n_trees, label)
+
+    def doubts(self) -> Iterator[str]:
+        """What there is to say, in plain words; nothing of a sound training."""
+        if self._most > MOST_DEVIATION:
+            n_trees, label = self._where
+            yield (
+                f"a draw is off: the sample put in use after {n_trees:,} trees stands for more "
+                f"{label} rows than there are, by {self._most:.1f} standard deviations. Chance "
+                "does not do this; please report it, with the numbers of rows, features and "
+                "positives of the data."
+            )
+        rare = self._rules >= MANY_RULES and self._proved < FEW_PROVED * self._rules
+        if rare and self._fresh < HALF * self._own:
+            yield (
+                f"samples are too small for what is left to learn: {self._proved:,} of "
+                f"{self._rules:,} splits were proved, and trees lowered the loss by "
+                f"{self._own:.2g} on the rows that they were grown on, but by {self._fresh:.2g} on "
+                "fresh ones, when last looked at. Try a larger memory_limit, a smaller "
+                "learning_rate or fewer trees."
+            )

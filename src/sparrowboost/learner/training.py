@@ -1,0 +1,299 @@
+"""`train`: checks, divides memory, puts the parts together, and calls `boost.boost`, the loop."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sparrowboost.learner.boost import boost
+from sparrowboost.learner.checkpoint import STRATA, Checkpoint, Owner, Saver, identity
+from sparrowboost.learner.events import Callback
+from sparrowboost.learner.evidence import Slots
+from sparrowboost.learner.grower import AdaptiveGrower, Grower
+from sparrowboost.learner.monotone import Monotone
+from sparrowboost.learner.notifier import Bar, Notifier
+from sparrowboost.learner.paper_grower import PaperGrower
+from sparrowboost.learner.params import Params
+from sparrowboost.learner.planning import TrainPlan, check_training, plan_training
+from sparrowboost.learner.scanner import Scanner
+from sparrowboost.learner.soundness import SoundnessMonitor
+from sparrowboost.learner.stopping import Adaptive, Paper, SplitFinder
+from sparrowboost.learner.validation import Validation
+from sparrowboost.learner.warm_up import warm_up
+from sparrowboost.model.losses import Loss, base_score, get_loss
+from sparrowboost.model.model import Model
+from sparrowboost.readers.labels import MAX_WEIGHT
+from sparrowboost.runtime.errors import DataError, MemoryLimitError
+from sparrowboost.runtime.memory import give_back_early, resolve_limit
+from sparrowboost.runtime.progress import Progress, compiling, log, make_progress
+from sparrowboost.runtime.threads import WorkerPool, check_jobs
+from sparrowboost.sampling.sampler import Sampler
+from sparrowboost.sampling.schedule import SampleSchedule, Sizes
+from sparrowboost.store.dataset import Dataset
+from sparrowboost.store.ingest import RandomState, check_seed
+from sparrowboost.store.staged import StagedDataset
+from sparrowboost.store.views import Reweighted, class_factors, with_class_weight
+
+FIRST_OF_LABEL = 1_000  # rows that must have come of each label, before training begins
+LARGE_SAMPLE = 1 << 20  # rows that samples may have, or what reading takes is better used for them
+
+
+def train(
+    dataset: Dataset,
+    *,
+    valid: Any = None,
+    header: bool = True,
+    format: str | None = None,
+    class_weight: str | Mapping[Any, float] | None = None,
+    callbacks: Iterable[Callback] = (),
+    memory_limit: int | float | str | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    scratch: str | os.PathLike[str] | None = None,
+    n_jobs: int | None = None,
+    random_state: RandomState = 0,
+    verbose: int = 1,
+    **params: Any,
+) -> Model:
+    """Train boosted trees on a data set, in bounded memory.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Made by `ingest`, or a view of one (`sparrowboost.views`).
+    valid : source, (source, labels), (source, labels, weights) or Dataset, optional
+        Validation data, anything that `ingest` reads; its label column has the same name as the
+        training data's. Or a part of the training data set apart by `sparrowboost.views.split`.
+        Scored after each tree, by weight if it has any; needed for early stopping.
+    header, format : as in `ingest`
+        Of files of validation data.
+    class_weight : "balanced" or dict of label to float, optional
+        Factors of the rows' weights, at most 1e12, of validation rows, too. "balanced" lets both
+        labels weigh the same. Probabilities are then those of data in which labels are as frequent
+        as that.
+    callbacks : callables, optional
+        Each gets every event (see `sparrowboost.events`); one that returns True ends training.
+    memory_limit : int or str, optional
+        Peak memory of the process, such as "512MB". Default: a quarter of what the machine, or the
+        cgroup that this process runs in, allows.
+    checkpoint : str or path, optional
+        Folder in which to keep what is needed to go on after a crash: call `train` again with the
+        same arguments, and it goes on from there to the same model. With more `n_estimators` than
+        before, a training that had ended goes on, too. See docs/reliability.md.
+    scratch : str or path, optional
+        Folder for the strata's file, which has no name and is gone whatever ends the process.
+        Default: the store's folder. With a checkpoint the file is there, and stays.
+    n_jobs : int, optional
+        Threads; default (and -1): as many as this process may use. The model does not depend on it.
+    random_state : int, Generator, RandomState or None
+        The same number gives the same model.
+    verbose : int
+        0 is silent; 1 shows a progress bar on a terminal, else log lines.
+    **params
+        See `sparrowboost.Params`: n_estimators, learning_rate, max_leaves, max_depth, loss,
+        stopping, sample_size, theta, monotone_constraints, early_stopping_rounds, ...
+
+    Returns
+    -------
+    Model
+
+    Examples
+    --------
+    >>> import numpy as np, sparrowboost
+    >>> X = np.random.default_rng(0).normal(size=(1000, 3))
+    >>> ds = sparrowboost.ingest(X, label=X[:, 0] + X[:, 1] > 0, verbose=0)
+    >>> sparrowboost.train(ds, n_estimators=10, max_leaves=4, verbose=0)
+    Model(10 trees of up to 4 leaves, 3 features, loss='logistic')
+    """
+    p = Params.make(**params)
+    if not isinstance(dataset, Dataset):
+        raise DataError(f"train takes a Dataset, got {type(dataset).__name__}; call ingest first.")
+    if p.early_stopping_rounds is not None and valid is None:
+        raise DataError("early_stopping_rounds needs validation data; pass valid=...")
+    n_jobs, seed = check_jobs(n_jobs), check_seed(random_state)
+    limit = resolve_limit(memory_limit)
+    if memory_limit is not None:
+        give_back_early()
+    monotone = Monotone.of(p.monotone_constraints, dataset.binning)
+    loss, slots = get_loss(p.loss), Slots.of(dataset.binning)
+    with ExitStack() as stack:
+        progress = stack.enter_context(make_progress(verbose))
+        with compiling(progress):
+            warm_up()
+        staged = dataset if isinstance(dataset, StagedDataset) else None
+        division: TrainPlan | None = None
+        if staged is not None:
+            stack.callback(staged.close)
+            may_begin = class_weight is None and checkpoint is None
+            dataset, division = begin_reading(staged, p, limit, n_jobs, valid, progress, may_begin)
+        factors = class_factors(dataset, class_weight)
+        if factors is not None:
+            dataset = with_class_weight(dataset, factors)
+        base = base_score(*label_weights(dataset))
+        model = Model(dataset.binning, dataset.classes, p.loss, base, label_name=dataset.label_name)
+        if division is None:
+            division, staged = plan_training(dataset, p, limit, n_jobs, valid), None
+        log.debug("how the memory limit is divided:\n%s", division)
+        workers, validation = stack.enter_context(WorkerPool(n_jobs)), None
+        if valid is not None:
+            validation = Validation(
+                valid, model, dataset.label_name, p.eval_metric, division.valid_bytes, factors,
+                workers, header=header, format=format,
+            )  # fmt: skip
+        sizes, saved, found = division.sizes, None, None
+        folder, strata = dataset.path if scratch is None else Path(scratch), None
+        if checkpoint is not None:
+            run = identity(dataset, p, seed, validated=valid is not None)
+            saved = stack.enter_context(Checkpoint(checkpoint, run))
+            folder, strata, found = saved.folder, STRATA, saved.load()
+        if found is not None:
+            if found.result is not None and found.n_estimators == p.n_estimators:
+                return found.result
+            sizes = Sizes.restored(found.state)
+        curved = sizes.whole and p.loss == "logistic" and p.stopping == "adaptive"
+        scanner = Scanner(slots, p.max_leaves, workers, curved=curved)
+        sampler = Sampler(
+            dataset, loss, base, folder=folder, seed=seed, n_jobs=n_jobs, keep=strata, staged=staged
+        )
+        stack.enter_context(closing(sampler))
+        schedule = SampleSchedule(
+            sampler, sizes, p.theta, rate=p.learning_rate, loss=p.loss, workers=workers
+        )
+        grower = make_grower(p, scanner, slots, loss, monotone, exact=sizes.whole)
+        task = stack.enter_context(progress.task("training", p.n_estimators, "trees"))
+        notifier = Notifier([Bar(task), *callbacks, SoundnessMonitor()], scanner, sampler)
+        owners: list[Owner] = [schedule, scanner, grower, notifier]
+        if validation is not None:
+            owners.append(validation)
+        saver = Saver(saved, owners, whole=sizes.whole)
+        if found is not None:
+            model = saver.restore(found)
+        result = boost(model, p, scanner, schedule, grower, validation, notifier, saver)
+        if staged is not None:
+            staged.wait()  # what is wrong with rows that were not needed is said, too
+        saver.finish(result, p.n_estimators)
+        return result
+
+
+def begin_reading(
+    staged: StagedDataset,
+    params: Params,
+    limit: int,
+    n_jobs: int,
+    valid: Any,
+    progress: Progress,
+    may_begin: bool,
+) -> tuple[Dataset, TrainPlan | None]:
+    """Begin to read the rows of a data set: its first stage, and how to divide the limit meanwhile.
+
+    All of its rows, and no plan, where training has to wait for them.
+    """
+    check_training(staged.expected, params, limit, n_jobs, valid)
+    division = None
+    if may_begin:
+        division = plan_while_reading(staged, params, limit, n_jobs, valid)
+    staged.start(progress)
+    first = staged.stage(0) if division is not None else None
+    if first is not None and fewest(first) >= FIRST_OF_LABEL:
+        return first, division
+    return staged.wait(), None
+
+
+def make_grower(
+    params: Params,
+    scanner: Scanner,
+    slots: Slots,
+    loss: Loss,
+    monotone: Monotone | None,
+    *,
+    exact: bool,
+) -> Grower:
+    """The grower that `stopping` asks for."""
+    if params.stopping == "paper":
+        return PaperGrower(scanner, Paper(slots, params.sigma, monotone=monotone), params)
+    finder = SplitFinder(
+        slots, sigma=params.sigma, l2=params.l2, charge=params.category_charge, monotone=monotone
+    )
+    return AdaptiveGrower(scanner, finder, Adaptive(params.rho), loss, params, exact=exact)
+
+
+def plan_while_reading(
+    dataset: StagedDataset, params: Params, limit: int, n_jobs: int, valid: Any
+) -> TrainPlan | None:
+    """How to divide the limit if training begins before all rows are read; None if it does not."""
+    if not dataset.staged:
+        return None
+    try:
+        plan = plan_training(dataset, params, limit, n_jobs, valid, dataset.reading_bytes)
+    except MemoryLimitError:
+        return None
+    large = plan.sizes.most >= min(LARGE_SAMPLE, dataset.n_rows)
+    return plan if large and not plan.sizes.whole else None
+
+
+def plan(
+    dataset: Dataset,
+    *,
+    valid: Any = None,
+    memory_limit: int | float | str | None = None,
+    n_jobs: int | None = None,
+    **params: Any,
+) -> TrainPlan:
+    """How `train` would divide the memory limit, as a table; no row of a store is read.
+
+    Takes arguments of `train`. A limit that is too small is refused, as there. Class weights, 4
+    bytes for each row of a sample, are not counted.
+
+    Examples
+    --------
+    >>> import numpy as np, sparrowboost
+    >>> ds = sparrowboost.ingest(np.arange(100.0)[:, None], label=np.arange(100) < 30, verbose=0)
+    >>> print(str(plan(ds, memory_limit="2GB")).splitlines()[-1])
+    all 100 rows in memory
+    """
+    p, limit = Params.make(**params), resolve_limit(memory_limit)
+    if memory_limit is not None:
+        give_back_early()
+    warm_up()
+    n_jobs = check_jobs(n_jobs)
+    if isinstance(dataset, StagedDataset):
+        division = plan_while_reading(dataset, p, limit, n_jobs, valid)
+        if division is not None:
+            return division
+    return plan_training(dataset, p, limit, n_jobs, valid)
+
+
+def fewest(dataset: Dataset) -> int:
+    """Rows of the label that has fewer."""
+    return min(dataset.n_positive, dataset.n_rows - dataset.n_positive)
+
+
+def label_weights(dataset: Dataset) -> tuple[float, float]:
+    """The user's weight of all negatives and of all positives; rows count 1 without weights."""
+    factors = (1.0, 1.0)
+    if isinstance(dataset, Reweighted):
+        factors, dataset = dataset.factors, dataset.base
+    sums = np.array([dataset.n_rows - dataset.n_positive, dataset.n_positive], np.float64)
+    if dataset.weighted:
+        sums[:] = 0
+        heaviest = 0.0
+        for _, label, weight in dataset.blocks():
+            assert weight is not None
+            sums += np.bincount(label, weight, 2)
+            heaviest = max(heaviest, float((weight * np.array(factors)[label]).max(initial=0)))
+        if heaviest > MAX_WEIGHT:
+            raise DataError(
+                f"a row has weight {heaviest:g}, with the weight of its label; it must be at most "
+                f"{MAX_WEIGHT:g}."
+            )
+    sums *= factors
+    if not sums.all():
+        raise DataError(
+            "all rows of one label have weight 0, so that one class is left; there is nothing to "
+            "tell apart."
+        )
+    return float(sums[0]), float(sums[1])

@@ -1,0 +1,200 @@
+"""Validation: rows aside, scored after each tree, and the tree at which they were scored best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrowboost.kernels.metrics import add_losses
+from sparrowboost.kernels.scores import apply_trees
+from sparrowboost.model.labelled import read_labelled
+from sparrowboost.model.losses import MAX_MARGIN
+from sparrowboost.model.metrics import auc
+from sparrowboost.model.model import Model
+from sparrowboost.model.predict import (
+    BLOCK_ROWS,
+)
+from sparrowboost.runtime.errors import DataError
+from sparrowboost.runtime.threads import WorkerPool
+from sparrowboost.store.dataset import Block, Dataset
+
+FALLS = {"log_loss": True, "exponential_loss": True, "auc": False}  # whether less is better
+VALIDATION_SHARE = 8  # of the memory limit, for validation rows
+PART_ROWS = 1 << 14  # that one thread scores at a time; sums do not depend on who does which
+NO_WEIGHT = np.empty(0, np.float32)
+RANK_BYTES = 80  # of a row while an AUC is computed: its place, sums up to it
+
+
+def validation_row_bytes(n_features: int, metric: str) -> int:
+    """Bytes of a validation row: bins, label, weight, score, and what scoring takes."""
+    return n_features + 1 + 4 + 4 + RANK_BYTES * (metric == "auc")
+
+
+class Validation:
+    """Validation rows in memory, with their scores.
+
+    Parameters
+    ----------
+    valid : Dataset, source, (source, labels) or (source, labels, weights)
+        A view of the training data, or anything that `ingest` reads. Without labels of its own, a
+        source's label column has the name that the training data's had.
+    model : Model
+        Before its first tree.
+    label_name : str
+    metric : str
+        By which the best tree is found.
+    most_bytes : int
+        Of more rows than fit, every second (fourth, ...) one is used.
+    class_weight : (float, float), optional
+        Factors of the weights of negatives and positives.
+    workers : WorkerPool, optional
+        Threads that share the rows out; without, the caller does all.
+    header, format : as in `ingest`
+    """
+
+    def __init__(
+        self,
+        valid: Any,
+        model: Model,
+        label_name: str,
+        metric: str,
+        most_bytes: int,
+        class_weight: tuple[float, float] | None = None,
+        workers: WorkerPool | None = None,
+        *,
+        header: bool = True,
+        format: str | None = None,
+    ) -> None:
+        self._metric, self._workers = metric, workers
+        self.best_score = math.inf if FALLS[metric] else -math.inf
+        self.best_trees = 0
+        row_bytes = validation_row_bytes(len(model.binning.features), metric)
+        most_rows = max(BLOCK_ROWS, most_bytes // row_bytes)
+        if isinstance(valid, Dataset):
+            blocks = _stored(valid, model, most_rows)
+        else:
+            blocks = read_labelled(valid, model, label_name, header=header, format=format)
+        self._bins, self._label, self._weight = _load(blocks, most_rows)
+        if class_weight is not None:
+            factor = np.array(class_weight, np.float32)[self._label]
+            self._weight = factor if self._weight is None else factor * self._weight
+        sums = np.bincount(self._label, self._weight, 2)
+        if not sums.any():
+            raise DataError("all rows of the validation data have weight 0.")
+        if metric == "auc" and not sums.all():
+            raise DataError(
+                f"the validation data has one label only ({model.classes[int(sums.argmax())]!r}), "
+                "of which no AUC can be told; pass rows of both, or eval_metric='log_loss'."
+            )
+        self._score = np.full(len(self._label), model.base_score, np.float32)
+        self._seen = 0
+
+    def state(self) -> dict[str, Any]:
+        return {"watch": np.array((self.best_score, self.best_trees))}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        score, trees = state["watch"].tolist()
+        self.best_score, self.best_trees = score, int(trees)
+
+    @property
+    def n_rows(self) -> int:
+        return len(self._label)
+
+    def look(self, model: Model) -> dict[str, float]:
+        """Scores under the model as it is now; remembers the best."""
+        starts = range(0, self.n_rows, PART_ROWS)
+        totals = np.zeros((len(starts), 3))
+        jobs = [
+            partial(self._look_at, slice(start, start + PART_ROWS), model, total)
+            for start, total in zip(starts, totals, strict=True)
+        ]
+        if self._workers is not None:
+            self._workers.run(jobs)
+        else:
+            for job in jobs:
+                job()
+        self._seen = model.n_trees
+        weight, log_loss, exponential_loss = totals.sum(0).tolist()
+        scores = {"log_loss": log_loss / weight, "exponential_loss": exponential_loss / weight}
+        if self._metric == "auc":  # needs sorting: not for nothing
+            scores["auc"] = auc(self._label, self._score, self._weight)
+        value = scores[self._metric]
+        if (value < self.best_score) if FALLS[self._metric] else (value > self.best_score):
+            self.best_score, self.best_trees = value, model.n_trees
+        return scores
+
+    def _look_at(self, rows: slice, model: Model, total: npt.NDArray[np.float64]) -> None:
+        """Bring the scores of some rows up to date, and add up their losses."""
+        score = self._score[rows]
+        apply_trees(self._bins[rows], *model.forest.arrays, self._seen, model.n_trees, score)
+        weight = NO_WEIGHT if self._weight is None else self._weight[rows]
+        add_losses(self._label[rows], score, weight, MAX_MARGIN, total)
+
+
+def _load(blocks: Iterator[Block], most_rows: int) -> Block:
+    """All rows, or every second (fourth, ...) one if there are more than so many."""
+    parts: list[Block] = []
+    step, n, row = 1, 0, 0
+    for block in blocks:
+        parts.append(_every(step, block, -row % step))
+        row += len(block.label)
+        n += len(parts[-1].label)
+        if n > most_rows:
+            step *= 2
+            parts = [_joined(parts, 2)]
+            n = len(parts[0].label)
+    return _joined(parts, 1)
+
+
+def _every(step: int, block: Block, start: int = 0) -> Block:
+    """Every so-many-th row; a copy, which does not hold the others."""
+    bins, label, weight = block
+    kept = slice(start, None, step)
+    return Block(
+        bins[kept].copy(), label[kept].copy(), None if weight is None else weight[kept].copy()
+    )
+
+
+def _joined(parts: list[Block], step: int) -> Block:
+    """Every so-many-th row of all parts, which are let go one by one: no row is held twice."""
+    n = -(-sum(len(part.label) for part in parts) // step)
+    bins, label = np.empty((n, parts[0].bins.shape[1]), np.uint8), np.empty(n, np.uint8)
+    weight = None if parts[0].weight is None else np.empty(n, np.float32)
+    at = row = 0
+    parts.reverse()
+    while parts:
+        part = parts.pop()
+        kept = slice(-row % step, None, step)
+        row += len(part.label)
+        to = slice(at, at + len(part.label[kept]))
+        bins[to], label[to] = part.bins[kept], part.label[kept]
+        if weight is not None and part.weight is not None:
+            weight[to] = part.weight[kept]
+        at = to.stop
+    return Block(bins, label, weight)
+
+
+def _stored(data: Dataset, model: Model, most_rows: int) -> Iterator[Block]:
+    """Rows that are binned already; those of a label lie in random order: the first are as good."""
+    same = data.binning is model.binning or data.binning.to_json() == model.binning.to_json()
+    if not same or data.classes != model.classes:
+        raise DataError(
+            f"{data.path}: the validation data was ingested by itself, its bins or labels are not "
+            "the training data's; pass its source, or a part of the training data "
+            "(sparrowboost.views.split)."
+        )
+    share = min(1.0, most_rows / data.n_rows)
+    for label in (0, 1):
+        blocks = data.blocks_of(label)
+        left = max(1, int(share * data.block_rows[blocks].sum()))
+        for index in blocks:
+            if left <= 0:
+                break
+            bins, labels, weight = data.read_block(index)
+            yield Block(bins[:left], labels[:left], None if weight is None else weight[:left])
+            left -= len(labels)

@@ -1,0 +1,49 @@
+"""Compiles or loads the kernels of training before memory is divided and time is measured."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sparrowboost.sampling.strata import Rows
+
+
+def warm_up() -> None:
+    """Compile or load all kernels of training, on a few rows."""
+    from sparrowboost.kernels import draws, evidence, metrics, partition, scores, splits
+
+    bins, label = np.zeros((2, 1), np.uint8), np.zeros(2, np.uint8)
+    w, score, u = np.ones(2, np.float32), np.zeros(2, np.float32), np.ones(2, np.float32)
+    order, blocks = np.zeros(2, np.uint16), np.zeros(1, np.int64)
+    begin, count = np.zeros((1, 2), np.int32), np.zeros((1, 2), np.int32)
+    partition.start_rows(2, order, begin, count, blocks, 2)
+    n_bins, offset = np.full(1, 2, np.int64), np.zeros(1, np.uint64)
+    category, mask = np.zeros(1, np.uint8), np.zeros(4, np.uint64)
+    hist, v = np.zeros((2, 2)), np.zeros(2)
+    rows = order, begin, count, blocks, 2
+    evidence.add_rows(bins, label, w, *rows, 0, offset, hist, v)
+    evidence.add_curved_rows(bins, label, w, u, False, *rows, 0, offset, hist.reshape(-1), v)
+    evidence.add_leaf_sums(label, w, u, *rows, 1, np.zeros((1, 3)))
+    evidence.add_squares(label, 0, 1, w, *rows, 0, mask, np.zeros(1))
+    features, sign = (hist, offset, n_bins, category), np.zeros(1, np.int8)
+    work, found = np.empty((2, 256)), np.empty(5)
+    splits.best_split(*features, 1.0, 1.0, 1e-9, v[:1], sign, -1.0, 1.0, work, found, mask)
+    spare = np.empty(2, np.uint16)
+    partition.split_rows(label, 0, 1, order, begin, count, blocks, 2, 0, 1, mask, spare)
+    scores.add_values(w, order, begin, count, blocks, 2, 1, score)
+    one = np.zeros(1, np.int64)
+    scores.apply_trees(bins, np.zeros((1, 8), np.uint64), w, one, one, one, 0, 1, score)
+    splits.best_edge(*features, sign, np.ones(2), np.empty(3), mask)
+    scores.weigh_logistic(label, u, score, w, v)
+    scores.weigh_exponential(label, u, score, np.float32(1), w, v)
+    metrics.add_losses(label, score, w, 1.0, np.zeros(3))
+    metrics.add_falls(label, score, score, u, 1.0, True, np.zeros(2))
+    metrics.count_pairs(score, score)
+    draws.pick_rows(w, 1.0, 1.0, 0.5, 0, np.empty(2, np.int64), u, 2)
+    draws.weigh_draw(w, u, 1.0)
+    draws.find_strata(w, 0, 80, label)
+    seen, none, place = np.zeros(2, np.int32), np.empty(0, np.float32), np.zeros(2, np.uint32)
+    chunks = Rows.chunks(np.zeros((2, 32), np.uint8), 2, 1, weighted=True)
+    given = bins, label, none, score
+    draws.put_rows(*given, seen, label, place, 2, *chunks, np.zeros(2, np.int64))
+    draws.keep_rows(*given, blocks, 0, bins, label, none, score)
+    draws.shuffle_rows(np.uint64(1), bins, label, u, none, score)

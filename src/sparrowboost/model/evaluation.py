@@ -1,0 +1,201 @@
+"""How good a model is on labelled rows of any number, read once."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from sparrowboost.model.labelled import read_labelled
+from sparrowboost.model.losses import MAX_MARGIN, probability
+from sparrowboost.model.metrics import area, mean_precision
+from sparrowboost.model.model import Model, check_model
+from sparrowboost.model.predict import BlockSizes, load_kernels, score_bins
+from sparrowboost.runtime.errors import DataError
+from sparrowboost.runtime.memory import give_back_early, parse_size
+from sparrowboost.runtime.progress import make_progress
+from sparrowboost.runtime.threads import prefetch
+from sparrowboost.store.dataset import Block
+
+CELLS = 1 << 20  # of scores, by which rows are ranked: 16 MB whatever their number
+RESULT_BYTES = 7 * 8 * CELLS  # the cells of both labels, their sums, and areas under these
+PARTS = 10  # of the calibration table
+AHEAD = 2
+
+
+@dataclass(frozen=True)
+class CalibrationPart:
+    """Rows whose predicted probability is in [low, high): what was predicted, and what was so."""
+
+    low: float
+    high: float
+    weight: float
+    predicted: float
+    observed: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How good a model is.
+
+    Attributes
+    ----------
+    n_rows, n_positive : int
+    auc, average_precision : float
+        Of rows ranked by their score, which is rounded to a millionth of its range; NaN if all rows
+        have one label.
+    log_loss, exponential_loss, brier : float
+        Means over the rows, by weight.
+    accuracy : float
+        Share of rows whose label is the more likely one.
+    calibration_error : float
+        Mean over the rows of the difference between predicted and observed, by part.
+    calibration : tuple of CalibrationPart
+        Rows by predicted probability; parts without rows are left out.
+    """
+
+    n_rows: int
+    n_positive: int
+    auc: float
+    average_precision: float
+    log_loss: float
+    exponential_loss: float
+    brier: float
+    accuracy: float
+    calibration_error: float
+    calibration: tuple[CalibrationPart, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it for `json.dump`; what is not a number becomes None."""
+        return {
+            key: None if isinstance(value, float) and value != value else value
+            for key, value in asdict(self).items()
+        }
+
+
+def evaluate(
+    model: Model,
+    data: Any,
+    *,
+    label: Any = None,
+    weight: Any = None,
+    header: bool = True,
+    format: str | None = None,
+    memory_limit: int | float | str | None = None,
+    verbose: int = 1,
+) -> Evaluation:
+    """Score labelled rows, in bounded memory.
+
+    Parameters
+    ----------
+    model : Model
+    data : anything that `ingest` reads
+    label : column name, or array, optional
+        Default: the column of the name that the training data's label had.
+    weight : like label, optional
+    header, format : as in `ingest`
+    memory_limit : int or str, optional
+        Peak memory of the process, such as "512MB"; one that is too small is refused before any
+        row is read. Default: none, and blocks of 16,384 rows are held.
+    verbose : int
+        0 is silent; 1 shows progress.
+
+    Returns
+    -------
+    Evaluation
+
+    Examples
+    --------
+    >>> import sparrowboost
+    >>> X = np.arange(200.0).reshape(100, 2)
+    >>> ds = sparrowboost.ingest(X, label=X[:, 0] > 80, verbose=0)
+    >>> model = sparrowboost.train(ds, n_estimators=20, verbose=0)
+    >>> result = sparrowboost.evaluate(model, X, label=X[:, 0] > 80, verbose=0)
+    >>> result.n_rows, result.auc, result.accuracy
+    (100, 1.0, 1.0)
+    """
+    check_model(model)
+    label = model.label_name if label is None else label
+    limit = None if memory_limit is None else parse_size(memory_limit)
+    if limit is not None:
+        give_back_early()
+        load_kernels(model.binning, model.forest)
+    sums = _Sums()
+    blocks = read_labelled(
+        (data, label, weight),
+        model,
+        model.label_name,
+        header=header,
+        format=format,
+        sizes=BlockSizes(limit, 1, RESULT_BYTES),
+    )
+    with (
+        make_progress(verbose) as progress,
+        progress.task("evaluating", None) as task,
+        closing(prefetch(blocks, AHEAD)) as ahead,
+    ):
+        for block in ahead:
+            sums.add(block, model)
+            task.advance(len(block.label))
+    if sums.n_rows == 0:
+        raise DataError("there are no rows to evaluate.")
+    return sums.result()
+
+
+class _Sums:
+    """What is added up over the rows."""
+
+    def __init__(self) -> None:
+        self.n_rows = self.n_positive = 0
+        self._ranks = np.zeros((2, CELLS))  # weight of each label by score
+        self._parts = np.zeros((3, PARTS))  # weight, predicted and observed by probability
+        self._totals = np.zeros(5)  # weight, log loss, exponential loss, brier, right ones
+
+    def add(self, block: Block, model: Model) -> None:
+        bins, label, weight = block
+        score = score_bins(bins, model.forest, model.base_score, model.n_trees)
+        w = np.ones(len(label)) if weight is None else weight.astype(np.float64)
+        positive = label == 1
+        self.n_rows += len(label)
+        self.n_positive += int(positive.sum())
+        p, margin = probability(score), np.where(positive, score, -score).astype(np.float64)
+        self._totals += (
+            w.sum(),
+            w @ np.logaddexp(0, -2 * margin),
+            w @ np.exp(np.clip(-margin, -MAX_MARGIN, MAX_MARGIN)),
+            w @ np.square(p - positive),
+            w @ ((score > 0) == positive),
+        )
+        place = np.clip(score, -MAX_MARGIN, MAX_MARGIN).astype(np.float64) / MAX_MARGIN
+        cell = ((place + 1) / 2 * (CELLS - 1)).astype(np.int64)
+        for y in (0, 1):
+            mine = label == y
+            self._ranks[y] += np.bincount(cell[mine], w[mine], CELLS)
+        part = np.minimum((p * PARTS).astype(int), PARTS - 1)
+        for sums, values in zip(self._parts, (w, w * p, w * positive), strict=True):
+            sums += np.bincount(part, values, PARTS)
+
+    def result(self) -> Evaluation:
+        total, log_loss, exponential_loss, brier, right = self._totals.tolist()
+        if total == 0:
+            raise DataError("all rows to evaluate have weight 0.")
+        negatives, positives = np.cumsum(self._ranks[:, ::-1], axis=1)
+        parts = []
+        for k, (w, predicted, observed) in enumerate(self._parts.T.tolist()):
+            if w:
+                edges = (k / PARTS, (k + 1) / PARTS)
+                parts.append(CalibrationPart(*edges, w, predicted / w, observed / w))
+        return Evaluation(
+            n_rows=self.n_rows,
+            n_positive=self.n_positive,
+            auc=area(positives, negatives),
+            average_precision=mean_precision(positives, negatives),
+            log_loss=log_loss / total,
+            exponential_loss=exponential_loss / total,
+            brier=brier / total,
+            accuracy=right / total,
+            calibration_error=sum(p.weight * abs(p.predicted - p.observed) for p in parts) / total,
+            calibration=tuple(parts),
+        )

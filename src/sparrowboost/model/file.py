@@ -1,0 +1,240 @@
+"""Model files: JSON that a person can read, exact to the bit, and believed only once checked.
+
+    {
+    "format": "sparrow-model", "version": 1,
+    "sparrowboost": "0.1.0",                          the release that wrote it
+    "loss": "logistic", "base_score": -0.25,
+    "label": "clicked",                               the column that it was trained on
+    "classes": ["no", "yes"],                         null: any other than the second
+    "features": [
+     {"name": "x", "kind": "float64", "thresholds": [0.5, 1.5]},
+     {"name": "c", "kind": "category", "categories": ["red", "blue"]}
+    ],
+    "trees": [
+     {"feature": [0, 1],                              of each split, by its place above
+      "goes_left": ["0-1,missing", "1,other"],        bins, as in `binning.py`
+      "left": [1, -1], "right": [-3, -2],             a split, or below 0 a leaf: -1 is leaf 0
+      "value": [0.1, -0.2, 0.3],                      of each leaf
+      "gain": [9.5, 1.25]}
+    ]
+    }
+
+A version never changes its meaning. Nothing in a file is run, and what does not make a whole model
+is refused.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import os
+import re
+import stat
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrowboost import __version__
+from sparrowboost.model.check import (
+    FORMAT,
+    VERSION,
+    Contents,
+    DocumentError,
+    bin_words,
+    check_document,
+)
+from sparrowboost.model.tree import Tree
+from sparrowboost.runtime.disk import replace_file
+from sparrowboost.runtime.errors import DiskFullError, ModelFileError
+from sparrowboost.runtime.memory import format_size
+from sparrowboost.store.binning import Feature
+
+MAX_BYTES = 512_000_000  # of text, unpacked: 300,000 trees of 31 leaves, or 100,000 dense features
+PIECE = 1 << 20  # bytes read at once
+GZIP = b"\x1f\x8b"  # the first bytes of a packed file
+
+# -- files ---------------------------------------------------------------------------------------
+
+
+def write_model(path: str | os.PathLike[str], contents: Contents) -> None:
+    """Write a model file, packed if its name ends in .gz; nothing that could not be read again."""
+    try:
+        data = _render(contents).encode(errors="backslashreplace")  # half a pair: refused below
+        _check_size(data)
+        check_document(_parse(data))
+    except DocumentError as error:
+        raise ModelFileError(f"{path}: this model cannot be kept: {error.what}.") from None
+    if Path(path).suffix == ".gz":
+        data = gzip.compress(data, mtime=0)  # the same model, the same bytes
+    write_file(path, data)
+
+
+def write_file(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a file in one step; a ModelFileError if that is not possible."""
+    file = Path(path).expanduser().absolute()
+    try:
+        replace_file(file, data)
+    except DiskFullError:
+        raise
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ModelFileError(f"{file}: cannot be written ({why}); choose another path.") from None
+
+
+def read_model(path: str | os.PathLike[str]) -> Contents:
+    """What a model file holds; a ModelFileError says why it cannot be used."""
+    file = Path(path).expanduser().absolute()
+    try:
+        return check_document(_parse(_read(file)))
+    except FileNotFoundError:
+        raise ModelFileError(f"{file}: no such file.") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ModelFileError(f"{file}: cannot be read ({why}).") from None
+    except DocumentError as error:
+        raise ModelFileError(f"{file}: {error}.") from None
+
+
+def _read(file: Path) -> bytearray:
+    """The text in a file, unpacked; no more of it than a model may have."""
+    if not stat.S_ISREG(file.stat().st_mode):  # to read a pipe is to wait, perhaps for ever
+        raise DocumentError("not a file", "give one that save_model wrote")
+    data = bytearray()
+    with open(file, "rb") as opened:
+        packed = opened.read(len(GZIP)) == GZIP
+        opened.seek(0)
+        source = gzip.GzipFile(fileobj=opened) if packed else opened
+        try:
+            while len(data) <= MAX_BYTES and (piece := source.read(PIECE)):
+                data += piece
+        except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+            raise DocumentError(f"cannot be unpacked ({error})") from None
+    _check_size(data)
+    return data
+
+
+def _check_size(data: bytes | bytearray) -> None:
+    if len(data) > MAX_BYTES:
+        limit = format_size(MAX_BYTES)
+        raise DocumentError(f"it has more than {limit} of text", "no model that large is read")
+
+
+def _parse(data: bytes | bytearray) -> Any:
+    """The JSON document in a file's text."""
+    if data[:64].strip()[:1] not in (b"{", b"[", b""):  # some other file
+        raise DocumentError("not a model of Sparrow", "give a file that save_model wrote")
+    try:
+        return json.loads(
+            data.decode(), object_pairs_hook=_unique_keys, parse_constant=_no_constant
+        )
+    except RecursionError:
+        raise DocumentError("its parts are nested too deep") from None
+    except MemoryError:
+        raise DocumentError("takes more memory than there is", "give it more") from None
+    except ValueError as error:  # no JSON, no UTF-8, or a number of thousands of digits
+        raise DocumentError(f"cannot be read ({error})") from None
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(unique := dict(pairs)) < len(pairs):
+        raise DocumentError("it has the same key twice")
+    return unique
+
+
+def _no_constant(name: str) -> Any:
+    raise DocumentError(f"it has {name} where a finite number is needed")
+
+
+# -- writing -------------------------------------------------------------------------------------
+
+
+def _render(contents: Contents) -> str:
+    """The text: a line for each feature, and for each list of a tree."""
+    features = contents.binning.features
+    head = {
+        "format": FORMAT,
+        "version": VERSION,
+        "sparrowboost": __version__,
+        "loss": contents.loss,
+        "base_score": float(contents.base_score),
+        "label": contents.label_name,
+        "classes": [_label_to_json(label) for label in contents.classes],
+    }
+    lines = [f"{_dump(key)}: {_dump(value)}" for key, value in head.items()]
+    lines.append(_block("features", (_dump(feature.to_json()) for feature in features)))
+    lines.append(_block("trees", (_tree_text(tree, features) for tree in contents.trees)))
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _block(key: str, items: Iterable[str]) -> str:
+    return f"{_dump(key)}: [\n " + ",\n ".join(items) + "\n]"
+
+
+def _tree_text(tree: Tree, features: Sequence[Feature]) -> str:
+    lists = {
+        "feature": tree.feature.tolist(),
+        "goes_left": [
+            _write_bins(mask_bits(mask), features[j])
+            for j, mask in zip(tree.feature, tree.mask, strict=True)
+        ],
+        "left": tree.child[:, 1].tolist(),
+        "right": tree.child[:, 0].tolist(),
+        "value": shortest(tree.value),
+        "gain": tree.gain.tolist(),
+    }
+    return "{" + ",\n  ".join(f"{_dump(key)}: {_dump(value)}" for key, value in lists.items()) + "}"
+
+
+def mask_bits(mask: npt.NDArray[np.uint64]) -> int:
+    """The bins that go left, as the bits of one number."""
+    return int.from_bytes(mask.astype("<u8").tobytes(), "little")
+
+
+def _write_bins(bits: int, feature: Feature) -> str:
+    """Bins as people write them; bits of bins that the feature does not have are left out.
+
+    Examples
+    --------
+    >>> from sparrowboost.store.binning import CategoryFeature
+    >>> _write_bins(0b1_0111_0001, CategoryFeature("x", ("a", "b", "c", "d", "e", "f", "g")))
+    '0,4-6,missing'
+    """
+    words = bin_words(feature)
+    numbered = bits & (1 << min(words.values())) - 1
+    runs = re.finditer("1+", f"{numbered:b}"[::-1])  # a bin's place in the text is its number
+    spans = [(run.start(), run.end() - 1) for run in runs]
+    parts = [str(low) if low == high else f"{low}-{high}" for low, high in spans]
+    return ",".join(parts + [word for word, b in words.items() if bits >> b & 1])
+
+
+def shortest(values: npt.NDArray[np.float32]) -> list[float]:
+    """The numbers of fewest digits that are these when rounded to float32.
+
+    Examples
+    --------
+    >>> shortest(np.array([0.1, 1 / 3], np.float32))
+    [0.1, 0.33333334]
+    """
+    short = [float(str(value)) for value in values]
+    # Rounded to float64 first, a decimal might end on the far side of the middle of two float32.
+    same = np.array(short, np.float32) == values
+    return [a if ok else float(b) for a, b, ok in zip(short, values, same, strict=True)]
+
+
+def _label_to_json(label: Any) -> Any:
+    if isinstance(label, np.generic):
+        label = label.item()
+    if isinstance(label, float) and math.isinf(label):  # as a bare string it would be a label, too
+        return {"float": str(label)}
+    if label is None or isinstance(label, bool | int | float | str):
+        return label
+    raise DocumentError(f"its label {label!r} is neither a number nor text")

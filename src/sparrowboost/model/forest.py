@@ -1,0 +1,106 @@
+"""Trees end to end in flat arrays, as the kernels read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrowboost.model.tree import MASK_WORDS, Tree, goes_left
+
+# Of a node's record, see kernels/scores.py.
+NODE_WORDS, CHILDREN, FEATURE, RANGES, PLACE = 8, 4, 5, 6, 7
+RANGED = np.uint64(1 << 63)  # the bit that tells ranges from none
+MAX_PLACES = 256  # leaves that a byte can tell apart
+# Nanoseconds that a row takes, on average, for a step of a walk; and for a tree whose splits are
+# done at once, for each split by ranges, for each other (measured, benchmarks/bench_predict.py).
+STEP, AT_ONCE, BY_RANGES, BY_WORDS = 1.6, 0.6, 0.06, 0.4
+
+
+class Forest:
+    """Trees end to end in flat arrays, for the kernels; `kernels/scores.py` tells how they lie.
+
+    Trees are only ever added at the end, so who has read how many there are may go on reading
+    them while more are added.
+    """
+
+    def __init__(self, trees: Iterable[Tree] = ()) -> None:
+        self._nodes = np.zeros((64, NODE_WORDS), np.uint64)
+        self._value = np.zeros(64, np.float32)
+        self._root = np.zeros(16, np.int64)
+        self._depth = np.zeros(16, np.int64)
+        self._splits = np.zeros(16, np.int64)
+        self.n_trees = self._n_nodes = 0
+        for tree in trees:
+            self.add(tree)
+
+    def add(self, tree: Tree) -> None:
+        first, k = self._n_nodes, len(tree.feature)
+        leaves, last = first + k, first + k + tree.n_leaves
+        self._nodes, self._value = _grown(self._nodes, last), _grown(self._value, last)
+        self._root = _grown(self._root, self.n_trees + 1)
+        self._depth = _grown(self._depth, self.n_trees + 1)
+        self._splits = _grown(self._splits, self.n_trees + 1)
+        place, place_of_leaf = _places(tree)
+        child = tree.child.astype(np.int64)
+        child = np.where(child >= 0, first + child, leaves + place_of_leaf[~child])
+        own = np.arange(leaves, last)
+        nodes = self._nodes
+        nodes[first:leaves, :MASK_WORDS] = tree.mask
+        nodes[first:leaves, CHILDREN] = child[:, 0] | (child[:, 1] << 32)
+        nodes[first:leaves, FEATURE] = tree.feature
+        nodes[first:leaves, RANGES] = ranges = _as_ranges(tree.mask)
+        nodes[first:leaves, PLACE] = place
+        nodes[leaves:last, CHILDREN] = own | (own << 32)
+        self._value[leaves + place_of_leaf] = tree.value
+        depth, n_ranged = tree.depth(), np.count_nonzero(ranges)
+        at_once = AT_ONCE + BY_RANGES * n_ranged + BY_WORDS * (k - n_ranged)
+        walked = tree.n_leaves > MAX_PLACES or STEP * depth < at_once
+        self._root[self.n_trees], self._depth[self.n_trees] = first, depth
+        self._splits[self.n_trees] = -1 if walked else k
+        self._n_nodes = last
+        self.n_trees += 1
+
+    @property
+    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        """nodes, value, root, depth, splits: what the kernels take."""
+        return self._nodes, self._value, self._root, self._depth, self._splits
+
+
+def _places(tree: Tree) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The place of the rows that come to each node, and to each leaf.
+
+    The rows that go left stay where they are; of node k, those that go right move to k + 1.
+    """
+    node, leaf = np.zeros(len(tree.feature), np.int64), np.zeros(tree.n_leaves, np.int64)
+    for k, (right, left) in enumerate(tree.child):  # children come after their parent
+        for child, place in ((left, node[k]), (right, k + 1)):
+            if child >= 0:
+                node[child] = place
+            else:
+                leaf[~child] = place
+    return node, leaf
+
+
+def _as_ranges(mask: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Each mask's bins as at most two ranges, packed into one word; 0 if they are more."""
+    row, edge = np.nonzero(np.diff(goes_left(mask), axis=1, prepend=False, append=False))
+    nth = np.arange(len(row)) - np.searchsorted(row, row)  # of its row's edges
+    few = nth < 4
+    edges = np.zeros((len(mask), 4), np.uint64)
+    edges[row[few], nth[few]] = edge[few]
+    start, length = edges[:, ::2], edges[:, 1::2] - edges[:, ::2]
+    fits = length.max(axis=1) < 256
+    fits[row[~few]] = False
+    words = np.concatenate((start, length), axis=1) << np.array([0, 16, 8, 24], np.uint64)
+    return np.where(fits, np.bitwise_or.reduce(words, axis=1) | RANGED, np.uint64(0))
+
+
+def _grown(array: npt.NDArray[Any], least: int) -> npt.NDArray[Any]:
+    if least <= len(array):
+        return array
+    more = np.zeros((2 * least, *array.shape[1:]), array.dtype)
+    more[: len(array)] = array
+    return more

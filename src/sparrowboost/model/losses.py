@@ -1,0 +1,105 @@
+"""The two losses. Each says how much a row weighs, what a leaf is worth, and how probable a yes is.
+
+H(x) is the score, y = -1 or +1 the label, u a row's importance:
+
+    exponential   u exp(-y H)               weight u exp(-y H)             the paper's
+    logistic      u ln(1 + exp(-2 y H))     weight u / (1 + exp(2 y H))    at most u
+
+Under both, the probability that fits a score is 1 / (1 + exp(-2 H)). Nothing else looks inside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrowboost.runtime.errors import DataError
+
+Floats = npt.NDArray[np.float32]
+Sums = npt.NDArray[np.float64]
+
+MAX_STEP = 2.0  # of one leaf, before the learning rate: from even odds to 98 %
+LEAF_L2 = 3.0  # rows of ordinary weight, added to the curvature of a leaf: few rows prove little
+MAX_MARGIN = 40.0  # exp(40) is far from float32's largest number, also times an importance
+
+
+class Loss(Protocol):
+    """What training needs to know of a loss."""
+
+    @property
+    def name(self) -> str: ...
+
+    def weigh(
+        self, label: npt.NDArray[np.uint8], u: Floats, score: Floats, w: Floats, total: Sums
+    ) -> None:
+        """Fill `w`, and `total` with its sum and its sum of squares."""
+        ...
+
+    def leaf_values(self, sums: Sums, unit: float) -> npt.NDArray[np.float64]:
+        """Best steps for leaves whose rows sum to (W-, W+, sum w**2 / u); one row weighs `unit`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """Bounded weights: a wrong label cannot weigh more than its row's importance."""
+
+    name: str = "logistic"
+
+    def weigh(
+        self, label: npt.NDArray[np.uint8], u: Floats, score: Floats, w: Floats, total: Sums
+    ) -> None:
+        from sparrowboost.kernels.scores import weigh_logistic
+
+        weigh_logistic(label, u, score, w, total)
+
+    def leaf_values(self, sums: Sums, unit: float) -> npt.NDArray[np.float64]:
+        negative, positive, squares = sums.T
+        # A Newton step: the first derivative over the second, sum of 2 w (1 - w / u).
+        curvature = 2 * np.maximum(negative + positive - squares, 0)
+        step = (positive - negative) / (curvature + LEAF_L2 * unit)
+        return np.clip(step, -MAX_STEP, MAX_STEP)
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """The loss of AdaBoost, and of the paper. On noisy labels its weights run away."""
+
+    name: str = "exponential"
+
+    def weigh(
+        self, label: npt.NDArray[np.uint8], u: Floats, score: Floats, w: Floats, total: Sums
+    ) -> None:
+        from sparrowboost.kernels.scores import weigh_exponential
+
+        weigh_exponential(label, u, score, np.float32(MAX_MARGIN), w, total)
+
+    def leaf_values(self, sums: Sums, unit: float) -> npt.NDArray[np.float64]:
+        negative, positive = sums[:, 0], sums[:, 1]
+        # Half a row on each side: a leaf of one kind is worth much, not everything.
+        half = 0.5 * unit
+        value = 0.5 * np.log((positive + half) / (negative + half))
+        return np.clip(value, -MAX_STEP, MAX_STEP)
+
+
+LOSSES: dict[str, Loss] = {"logistic": Logistic(), "exponential": Exponential()}
+
+
+def get_loss(name: str) -> Loss:
+    """The loss of this name."""
+    if name not in LOSSES:
+        raise DataError(f"loss={name!r} is not known; it is one of {', '.join(LOSSES)}.")
+    return LOSSES[name]
+
+
+def base_score(negative: float, positive: float) -> float:
+    """The constant score of least loss (under either), for so much importance of each label."""
+    return 0.5 * float(np.log(positive / negative))
+
+
+def probability(score: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+    """How probable a positive label is."""
+    return 1 / (1 + np.exp(np.clip(-2 * score.astype(np.float64), -700, 700)))

@@ -1,0 +1,246 @@
+"""Predictions of a source of any size, written to a file block by block."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pcsv
+import pyarrow.parquet as pq
+from pyarrow import types as pt
+
+from sparrowboost.model.losses import probability
+from sparrowboost.model.model import Model, check_model
+from sparrowboost.model.predict import load_kernels, score_bins, stream
+from sparrowboost.readers.arrays import from_numpy, strings
+from sparrowboost.readers.formats import check_apart
+from sparrowboost.readers.table import name_list
+from sparrowboost.runtime.disk import guard_disk, replacing
+from sparrowboost.runtime.errors import DataError, DiskFullError
+from sparrowboost.runtime.memory import give_back_early, parse_size
+from sparrowboost.runtime.progress import make_progress
+from sparrowboost.store.lookup import Bins
+
+GROUP_ROWS = 1 << 20  # of a row group of a Parquet file,
+GROUP_BYTES = 4 << 20  # or fewer, if they take more than this: they are held until it is written
+COLUMNS = ("prediction", "probability", "score")
+
+
+def write_predictions(
+    model: Model,
+    data: Any,
+    path: str | os.PathLike[str],
+    *,
+    columns: str | Sequence[str] = ("prediction", "probability"),
+    keep: str | Sequence[str] = (),
+    header: bool = True,
+    format: str | None = None,
+    memory_limit: int | float | str | None = None,
+    n_jobs: int | None = None,
+    verbose: int = 1,
+) -> int:
+    """Predict all rows of a source and write the result to a file, in bounded memory.
+
+    The file appears under its name when it is whole.
+
+    Parameters
+    ----------
+    model : Model
+    data : anything that `ingest` reads
+    path : str or path
+        Ends in .parquet or .csv.
+    columns : sequence of {"prediction", "probability", "score"}
+        What to write: the more likely label, the probability of the positive label, and the score,
+        half its log odds.
+    keep : sequence of str
+        Columns of the source to write before them, such as an id. Those of CSV files that are no
+        features stay the text that they are.
+    header, format : as in `ingest`
+    memory_limit : int or str, optional
+        Peak memory of the process, such as "512MB"; one that is too small is refused before any
+        row is read. Default: none, and blocks of 16,384 rows are held.
+    n_jobs : int, optional
+        Threads; default: as many as this process may use.
+    verbose : int
+        0 is silent; 1 shows progress.
+
+    Returns
+    -------
+    int
+        The number of rows.
+
+    Examples
+    --------
+    >>> import sparrowboost, tempfile
+    >>> X = np.arange(200.0).reshape(100, 2)
+    >>> ds = sparrowboost.ingest(X, label=X[:, 0] > 80, verbose=0)
+    >>> model = sparrowboost.train(ds, n_estimators=20, verbose=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     n = write_predictions(model, X, f"{folder}/out.csv", keep=["f0"], verbose=0)
+    ...     print(Path(folder, "out.csv").read_text().splitlines()[0])
+    "f0","prediction","probability"
+    """
+    check_model(model)
+    columns, keep = name_list(columns), name_list(keep)
+    strange = [name for name in columns if name not in COLUMNS]
+    if strange or not columns:
+        raise DataError(
+            f"columns={columns}: give some of {', '.join(COLUMNS)}; others are for keep=."
+        )
+    doubled = [name for name, times in Counter([*keep, *columns]).items() if times > 1]
+    if doubled:
+        raise DataError(
+            f"column {doubled[0]!r} would be there twice; keep each column once, and none that is "
+            "called as one of the predictions."
+        )
+    file = Path(path).expanduser().absolute()
+    suffix = file.suffix.lower()
+    if suffix not in (".parquet", ".csv"):
+        raise DataError(f"{file}: end the name in .parquet or .csv, by which the format is chosen.")
+    if not file.parent.is_dir():
+        raise DataError(f"{file}: there is no folder {file.parent}; make it first.")
+    if file.is_dir():
+        raise DataError(f"{file}: is a folder; give the name of a file.")
+    check_apart(file, data)
+    limit = None if memory_limit is None else parse_size(memory_limit)
+    if limit is not None:
+        give_back_early()
+        load_kernels(model.binning, model.forest)
+    n = 0
+    with (
+        make_progress(verbose) as progress,
+        progress.task("predicting", None) as task,
+        replacing(file) as partial,
+        closing(
+            _batches(model, data, columns, keep, n_jobs, header=header, format=format, limit=limit)
+        ) as batches,
+    ):
+        writer: Any = None
+        try:
+            for batch in batches:
+                with _writing(file, batch.nbytes):
+                    if writer is None:
+                        writer = _open(partial, suffix, batch.schema)
+                    writer.write(batch)
+                n += batch.num_rows
+                task.advance(batch.num_rows)
+        finally:
+            if writer is not None:
+                with _writing(file, 0):
+                    writer.close()
+        if writer is None:
+            raise DataError("there are no rows to predict.")
+    return n
+
+
+@contextmanager
+def _writing(file: Path, n_bytes: int) -> Iterator[None]:
+    """Turn what the system or Arrow has against writing into an error that says so."""
+    try:
+        with guard_disk(file, n_bytes):
+            yield
+    except DiskFullError:
+        raise
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise DataError(
+            f"{file}: cannot hold what is to be kept ({error}); leave it out, or try .parquet."
+        ) from None
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else error
+        raise DataError(f"{file}: cannot be written ({why}); choose another path.") from None
+
+
+def _open(path: Path, suffix: str, schema: pa.Schema) -> Any:
+    if suffix == ".csv":
+        return pcsv.CSVWriter(path, schema)
+    # Of floats that hardly ever repeat, dictionaries are in vain, and take 30 MB to find that out.
+    repeating = [field.name for field in schema if not pa.types.is_floating(field.type)]
+    return _GroupWriter(pq.ParquetWriter(path, schema, use_dictionary=repeating))
+
+
+class _GroupWriter:
+    """Writes batches to a Parquet file in row groups of many."""
+
+    def __init__(self, writer: pq.ParquetWriter) -> None:
+        self._writer = writer
+        self._held: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        schema = self._writer.schema
+        if batch.schema != schema:
+            pairs = zip(schema, batch.columns, strict=True)
+            batch = pa.RecordBatch.from_arrays([_like(*pair) for pair in pairs], schema=schema)
+        self._held.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+        if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._held:
+            table = pa.Table.from_batches(self._held).unify_dictionaries()
+            self._writer.write_table(table, row_group_size=GROUP_ROWS)
+        self._held, self._rows, self._bytes = [], 0, 0
+
+    def close(self) -> None:
+        self._flush()
+        self._writer.close()
+
+
+def _batches(
+    model: Model,
+    data: Any,
+    columns: Sequence[str],
+    keep: Sequence[str],
+    n_jobs: int | None,
+    **how: Any,
+) -> Generator[pa.RecordBatch]:
+    classes = _classes(model)
+
+    def work(bins: Bins) -> dict[str, pa.Array]:
+        score = score_bins(bins, model.forest, model.base_score, model.n_trees)
+        return {
+            "prediction": classes.take(from_numpy((score > 0).astype(np.int8))),
+            "probability": from_numpy(probability(score)),
+            "score": from_numpy(score),
+        }
+
+    for made, kept in stream(model.binning, data, work, n_jobs, keep, **how):
+        arrays = [*map(_plain, kept), *(made[name] for name in columns)]
+        yield pa.RecordBatch.from_arrays(arrays, [*keep, *columns])
+
+
+def _classes(model: Model) -> pa.Array:
+    """The two labels; null stands for any other than the positive one."""
+    negative, positive = model.classes
+    if isinstance(positive, str) and isinstance(negative, str | None):
+        return strings([negative, positive])
+    if negative is None:
+        return from_numpy(np.array([positive, positive]), np.array([True, False]))
+    return from_numpy(np.array([negative, positive]))
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    """Words written out: dictionaries differ from block to block, and CSV has none."""
+    if pa.types.is_dictionary(array.type):
+        return array.dictionary_decode()
+    return array
+
+
+def _like(field: pa.Field, array: pa.Array) -> pa.Array:
+    """Values of a kept column in the type that its first ones have: files may differ in theirs."""
+    type_, own = field.type, array.type
+    holds_all = pt.is_string(type_) or (pt.is_float64(type_) and pt.is_integer(own))
+    if own != type_ and not holds_all and not pt.is_null(own):
+        raise DataError(
+            f"column {field.name!r} is {type_} in some files and {own} in others; make them agree, "
+            "do not keep it, or write .csv."
+        )
+    return array.cast(type_)

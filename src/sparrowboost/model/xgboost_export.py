@@ -1,0 +1,324 @@
+"""A model as one of XGBoost's, and data as that one reads them.
+
+XGBoost's model gets the margin 2 H, of which its probability is 1 / (1 + exp(-2 H)), as it is here.
+The base score is in the values of the first tree: XGBoost would keep it as a probability, which
+near 1 has few digits left.
+
+Numbers. XGBoost has float32 values, of which those below a split's condition go left. Here values
+up to a threshold do, and the condition is the smallest float32 above that. So every value that is
+a float32 goes the way that it goes here. Of those that are not, `make_frame` gives the nearest
+float32 that is in the same bin.
+
+Infinities are refused by most of XGBoost; the largest finite number stands for all beyond it.
+
+Categories. XGBoost has codes, and lists those that go right. A code is the category's bin, and the
+last one is for all that the model does not know. The names of categories are not in the file:
+XGBoost 3.1 and 3.2 would use them to code a frame's categories, but take a category that is not
+among them for one that is, and confuse those that are not ASCII. So that no frame of categories is
+taken for codes unnoticed, the features are called "x (code)".
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sparrowboost.model.file import mask_bits, shortest, write_file
+from sparrowboost.model.predict import read_features
+from sparrowboost.model.tree import Tree, TreeBuilder, goes_left
+from sparrowboost.readers.formats import numbers
+from sparrowboost.runtime.errors import DataError, ModelFileError
+from sparrowboost.store.binning import Binning, CategoryFeature, Feature, NumberFeature
+from sparrowboost.store.lookup import Bins
+
+SCHEMA = [3, 0, 0]  # XGBoost's version whose files these are; 2.1 and later ones read them
+NO_PARENT = 2**31 - 1
+LEAST_COVER = 1e-6  # of a leaf without rows: XGBoost divides by a node's cover
+
+MAX, INFINITY = np.finfo(np.float32).max, np.float32(np.inf)
+Floats = npt.NDArray[np.float32]
+
+
+def write_xgboost(
+    path: str | os.PathLike[str],
+    binning: Binning,
+    base_score: float,
+    trees: Sequence[Tree],
+    data: Any = None,
+    **how: Any,
+) -> None:
+    """Write a model file that XGBoost loads; the rows of `data` give the leaves their cover."""
+    if Path(path).suffix != ".json":
+        raise ModelFileError(f"{path}: XGBoost knows its files by their names; end it in .json.")
+    if not trees:
+        trees = [TreeBuilder(1).finish(np.zeros(1, np.float32))]
+    covers = [np.ones(tree.n_leaves) for tree in trees]
+    if data is not None:
+        covers = _count_rows(binning, trees, data, **how)
+    # As prediction adds them: float32 numbers, one tree after the other.
+    values = [tree.value for tree in trees]
+    values[0] = np.float32(base_score) + values[0]
+    splits = Splits(binning)
+    try:
+        made = [
+            _make_tree(t, tree, 2 * value, cover, splits)
+            for t, (tree, value, cover) in enumerate(zip(trees, values, covers, strict=True))
+        ]
+    except GapError as error:
+        raise ModelFileError(f"{path}: {error}") from None
+    document = _make_document(made, binning)
+    # XGBoost does not read \u00e9 as the letter that it stands for.
+    write_file(path, json.dumps(document, ensure_ascii=False).encode())
+
+
+def _make_document(trees: list[dict[str, Any]], binning: Binning) -> dict[str, Any]:
+    n, d = len(trees), len(binning.features)
+    model = {
+        "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(n)},
+        "iteration_indptr": list(range(n + 1)),
+        "tree_info": [0] * n,
+        "trees": trees,
+    }
+    learner = {
+        "attributes": {},
+        "feature_names": export_names(binning),
+        "feature_types": [
+            "c" if isinstance(feature, CategoryFeature) else "float" for feature in binning.features
+        ],
+        "gradient_booster": {"model": model, "name": "gbtree"},
+        "learner_model_param": {
+            "base_score": "5E-1",  # the margin 0
+            "boost_from_average": "1",
+            "num_class": "0",
+            "num_feature": str(d),
+            "num_target": "1",
+        },
+        "objective": {
+            "name": "binary:logistic",
+            "reg_loss_param": {"scale_pos_weight": "1"},
+        },
+    }
+    return {"learner": learner, "version": SCHEMA}
+
+
+def export_names(binning: Binning) -> list[str]:
+    """The names of the features in XGBoost, each of them once.
+
+    Examples
+    --------
+    >>> color = CategoryFeature("color", ("red", "blue"))
+    >>> export_names(Binning((NumberFeature("x[0]", "int64", np.array([7])), color)))
+    ['x_0_', 'color (code)']
+    """
+    forbidden = str.maketrans("[]<", "___")  # by XGBoost
+    names: dict[str, None] = {}
+    for feature in binning.features:
+        name = feature.name.translate(forbidden)
+        if isinstance(feature, CategoryFeature):
+            name += " (code)"
+        while name in names:
+            name += "_"
+        names[name] = None
+    return list(names)
+
+
+# -- trees ---------------------------------------------------------------------------------------
+
+
+class GapError(Exception):
+    """A split of numbers has gaps; whoever knows the file's name makes a ModelFileError of it."""
+
+
+class Split(NamedTuple):
+    """A split as XGBoost has it."""
+
+    swapped: bool  # its left child is our right one
+    condition: np.float32  # numbers below it go left
+    right: list[int]  # codes that go right; none if the feature is one of numbers
+    missing_left: bool
+
+
+class Splits:
+    """Makes XGBoost's splits of a model's."""
+
+    def __init__(self, binning: Binning) -> None:
+        self.features = binning.features
+        self._conditions = {
+            j: conditions(feature.thresholds)
+            for j, feature in enumerate(binning.features)
+            if isinstance(feature, NumberFeature)
+        }
+
+    def make(self, j: int, mask: npt.NDArray[np.uint64]) -> Split:
+        """The split of feature j by the bins of a mask."""
+        feature, bits = self.features[j], mask_bits(mask)
+        n = feature.n_values
+        missing_left = bool(bits >> n & 1)
+        values = bits & (1 << n) - 1
+        # That all values go left XGBoost cannot say, but that all go right it can.
+        if isinstance(feature, CategoryFeature):
+            right = [b for b in range(n) if not values >> b & 1]
+            if right:
+                return Split(False, np.float32(0), right, missing_left)
+            return Split(True, np.float32(0), list(range(n)), not missing_left)
+        cut = values.bit_length()  # as many bins go left
+        if values != (1 << cut) - 1:
+            raise GapError(
+                f"the bins of {feature.name!r} that go left have gaps in some tree; XGBoost splits "
+                "numbers at one place only, so this model cannot be one of its."
+            )
+        if cut == 0:
+            return Split(False, -INFINITY, [], missing_left)
+        condition = INFINITY if cut == n else self._conditions[j][cut - 1]
+        if condition == INFINITY:
+            return Split(True, -INFINITY, [], not missing_left)
+        return Split(False, condition, [], missing_left)
+
+
+def _make_tree(
+    number: int, tree: Tree, value: Floats, cover: npt.NDArray[np.float64], splits: Splits
+) -> dict[str, Any]:
+    """A tree as XGBoost has it.
+
+    Its nodes are numbered level by level, so that the children of one parent are side by side, on
+    which XGBoost's predictor relies. Leaves are nodes whose condition is their value.
+    """
+    k, n = len(tree.feature), 2 * len(tree.feature) + 1
+    left, right, parent = np.full((3, n), -1, np.int32)
+    feature, default_left, kind = np.zeros((3, n), np.int32)
+    condition = np.zeros(n, np.float32)
+    gain, covers = np.zeros((2, n))
+    categories: list[list[int]] = []
+    parent[0] = NO_PARENT
+    ours = [0 if k else ~0]  # our split or leaf of each node
+    for node in range(n):
+        own = ours[node]
+        if own < 0:
+            condition[node], covers[node] = value[~own], cover[~own]
+            continue
+        feature[node], gain[node] = tree.feature[own], tree.gain[own]
+        split = splits.make(int(feature[node]), tree.mask[own])
+        condition[node], default_left[node] = split.condition, split.missing_left
+        if split.right:
+            kind[node] = 1
+            categories.append(split.right)
+        left[node], right[node] = len(ours), len(ours) + 1
+        parent[len(ours) : len(ours) + 2] = node
+        children = tree.child[own].tolist()  # right, left
+        ours += children if split.swapped else children[::-1]
+    for node in range(n - 1, 0, -1):  # children come after their parent
+        covers[parent[node]] += covers[node]
+    sizes = [len(codes) for codes in categories]
+    return {
+        "base_weights": shortest(np.where(left < 0, condition, np.float32(0))),
+        "categories": [code for codes in categories for code in codes],
+        "categories_nodes": np.flatnonzero(kind).tolist(),
+        "categories_segments": np.cumsum([0, *sizes])[:-1].tolist(),
+        "categories_sizes": sizes,
+        "default_left": default_left.tolist(),
+        "id": number,
+        "left_children": left.tolist(),
+        "loss_changes": shortest(gain.astype(np.float32)),
+        "parents": parent.tolist(),
+        "right_children": right.tolist(),
+        "split_conditions": shortest(condition),
+        "split_indices": feature.tolist(),
+        "split_type": kind.tolist(),
+        "sum_hessian": shortest(covers.astype(np.float32)),
+        "tree_param": {
+            "num_deleted": "0",
+            "num_feature": str(len(splits.features)),
+            "num_nodes": str(n),
+            "size_leaf_vector": "1",
+        },
+    }
+
+
+def conditions(thresholds: npt.NDArray[Any]) -> Floats:
+    """(k,) the smallest float32 above each threshold, but one that has a finite one below it.
+
+    The largest finite number is above all thresholds but infinity, above which there is none.
+
+    Examples
+    --------
+    >>> conditions(np.array([1, 2**24 + 1])).tolist()
+    [1.0000001192092896, 16777218.0]
+    """
+    with np.errstate(over="ignore"):
+        near = thresholds.astype(np.float32)
+        # Python compares whole numbers and floats exactly, whatever their size.
+        above = [a > b for a, b in zip(near.tolist(), thresholds.tolist(), strict=True)]
+        smallest = np.where(above, near, np.nextafter(near, INFINITY))
+    smallest = np.clip(smallest, np.nextafter(-MAX, np.float32(0)), MAX)
+    return np.where(thresholds == np.inf, INFINITY, smallest)
+
+
+def _count_rows(
+    binning: Binning, trees: Sequence[Tree], data: Any, **how: Any
+) -> list[npt.NDArray[np.float64]]:
+    """How many rows of `data` get to each leaf of each tree."""
+    counts = [np.zeros(tree.n_leaves) for tree in trees]
+    with tempfile.TemporaryDirectory(prefix="sparrow-predict-") as scratch:
+        for block in read_features(binning, data, Path(scratch), **how):
+            bins = block.bins(binning)
+            for tree, count in zip(trees, counts, strict=True):
+                _count_leaves(tree, bins, count)
+    return [np.maximum(count, LEAST_COVER) for count in counts]
+
+
+def _count_leaves(tree: Tree, bins: Bins, count: npt.NDArray[np.float64]) -> None:
+    to_left = goes_left(tree.mask)
+    rows = {0 if len(tree.feature) else ~0: np.arange(len(bins))}
+    for k, children in enumerate(tree.child.tolist()):
+        here = rows.pop(k)
+        left = to_left[k, bins[here, tree.feature[k]]]
+        rows[children[0]], rows[children[1]] = here[~left], here[left]
+    for leaf, here in rows.items():
+        count[~leaf] += len(here)
+
+
+# -- data ----------------------------------------------------------------------------------------
+
+
+def make_frame(binning: Binning, data: Any, **how: Any) -> Any:
+    """Data as a frame of float32 columns that XGBoost reads."""
+    try:
+        import pandas as pd
+    except ImportError:
+        raise DataError("xgboost_frame makes a pandas frame; pip install pandas.") from None
+    parts = []
+    with tempfile.TemporaryDirectory(prefix="sparrow-predict-") as scratch:
+        for block in read_features(binning, data, Path(scratch), **how):
+            bins = block.bins(binning, order="F")
+            part = np.empty(bins.shape, np.float32)
+            for j, feature in enumerate(binning.features):
+                part[:, j] = _column(feature, block.batch.column(feature.name), bins[:, j])
+            parts.append(part)
+    shape = 0, len(binning.features)
+    return pd.DataFrame(
+        np.concatenate(parts) if parts else np.empty(shape, np.float32),
+        columns=export_names(binning),
+    )
+
+
+def _column(feature: Feature, array: pa.Array, bins: Bins) -> Floats:
+    if isinstance(feature, CategoryFeature) or feature.blank:
+        column = bins.astype(np.float32)
+    else:
+        cuts = conditions(feature.thresholds)
+        # Of each bin the smallest and the largest float32; of the missing one, anything.
+        low = np.concatenate(([-MAX], cuts, [-MAX])).astype(np.float32)
+        high = np.concatenate((np.nextafter(cuts, -MAX), [MAX, MAX])).astype(np.float32)
+        values, _ = numbers(feature.name, array)
+        with np.errstate(over="ignore"):
+            column = np.clip(values.astype(np.float32), low[bins], high[bins])
+    column[bins == feature.n_values] = np.nan
+    return column

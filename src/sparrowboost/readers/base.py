@@ -1,0 +1,360 @@
+"""What every source of rows can do, and what sources are put together from.
+
+A source is peeked at in many random places for its bins (`peek`), and read once for its rows
+(`blocks`): from front to back, or by `stretches`, if it has any, in random order. The head of a
+table is never taken for the whole of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import math
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sparrowboost.readers.arrays import from_numpy
+from sparrowboost.readers.columns import Kind, join_kinds, kind_of
+from sparrowboost.runtime.disk import read_all
+from sparrowboost.runtime.errors import DataError, StoreError
+
+A = TypeVar("A")
+
+# As many places as a feature has bins: even a sorted column gets a value near each quantile.
+PLACES = 256
+SLICED_ROWS = 1 << 16  # of a stretch of rows that can be read from any place
+
+
+@dataclass(frozen=True)
+class Forget:
+    """Said while peeking: drop what came of these columns since the last `KEEP`, better follows."""
+
+    columns: tuple[str, ...]
+
+
+KEEP = Forget(())  # said between two parts of a source: what came so far stays
+
+
+class Source(Protocol):
+    """A table, or a part of one, read as record batches."""
+
+    name: str  # what messages call it
+    n_rows: int  # an estimate unless exact_rows
+    exact_rows: bool
+    in_memory: bool  # the caller holds the rows already
+
+    @property
+    def columns(self) -> Sequence[str]: ...
+
+    def kind(self, column: str) -> Kind:
+        """The kind of a column; a DataError if it can be no feature."""
+        ...
+
+    def reading_bytes(self, columns: Sequence[str]) -> int:
+        """About what reading takes in memory beside the blocks that it gives."""
+        ...
+
+    def stretches(self) -> list[int]:
+        """Rows of each stretch that can be read by itself; none if all come in order only."""
+        ...
+
+    def blocks(
+        self, columns: Sequence[str], rows: int, only: Sequence[int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows in order, at most `rows` at a time; or those of some stretches, each by itself.
+
+        `only` has numbers of stretches, to be read in this order. Where there are no stretches, it
+        is not given.
+        """
+        ...
+
+    def peek(
+        self, columns: Sequence[str], rows: int, rng: np.random.Generator
+    ) -> Iterator[pa.RecordBatch | Forget]:
+        """About `rows` rows from all over the source (all of them, if it has no more).
+
+        A batch may hold some of the columns only: what is asked for is each column's
+        distribution, not whole rows. The same state of `rng` gives the same rows.
+        """
+        ...
+
+
+@dataclass
+class Sliced:
+    """Rows that can be read from any place: arrays, frames, .npy files."""
+
+    name: str
+    schema: pa.Schema
+    n_rows: int
+    read: Callable[[int, int, Sequence[str]], pa.RecordBatch]  # start, stop, columns
+    in_memory: bool = True
+    exact_rows: bool = True
+    # What the caller calls a column, where that is not a string: its name here.
+    lookup: Mapping[Any, str] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.schema.names)
+
+    def kind(self, column: str) -> Kind:
+        return kind_of(column, self.schema.field(column).type)
+
+    def reading_bytes(self, columns: Sequence[str]) -> int:
+        return 0
+
+    def stretches(self) -> list[int]:
+        full, rest = divmod(self.n_rows, SLICED_ROWS)
+        return [SLICED_ROWS] * full + [rest] * (rest > 0)
+
+    def blocks(
+        self, columns: Sequence[str], rows: int, only: Sequence[int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        firsts = [0] if only is None else [SLICED_ROWS * number for number in only]
+        length = self.n_rows if only is None else SLICED_ROWS
+        for first in firsts:
+            end = min(first + length, self.n_rows)
+            for start in range(first, end, rows):
+                yield self.read(start, min(start + rows, end), columns)
+
+    def peek(
+        self, columns: Sequence[str], rows: int, rng: np.random.Generator
+    ) -> Iterator[pa.RecordBatch]:
+        for start, stop in random_runs(self.n_rows, rows, rng):
+            yield self.read(start, stop, columns)
+
+
+def random_runs(n: int, wanted: int, rng: np.random.Generator) -> Iterator[tuple[int, int]]:
+    """Runs [start, stop) of `wanted` items in all, one at a random place of each of PLACES parts.
+
+    Examples
+    --------
+    >>> list(random_runs(3, 10, np.random.default_rng(0)))
+    [(0, 3)]
+    """
+    if wanted >= n:
+        yield 0, n
+        return
+    places = min(PLACES, wanted)
+    edges = np.linspace(0, n, places + 1).astype(np.int64)
+    length = math.ceil(wanted / places)
+    for low, high in itertools.pairwise(edges):
+        start = int(rng.integers(low, max(low, high - length) + 1))
+        yield start, min(start + length, int(high))
+
+
+def thin(batch: pa.RecordBatch, share: float, rng: np.random.Generator) -> pa.RecordBatch:
+    """Each row of the batch kept with probability `share`."""
+    if share >= 1:
+        return batch
+    return batch.filter(from_numpy(rng.random(batch.num_rows) < share))
+
+
+class Unchanged:
+    """A file that must stay as it is for as long as it is read, or a DataError says so.
+
+    A text that is cut off at the end of a line is still a text, and numbers that are written over
+    are numbers. So it is looked at before each block, after it, and when a block cannot be read.
+
+    Parameters
+    ----------
+    path : Path
+    name : str
+        What messages call it.
+    was : tuple of int
+        Its `stamp` before it was opened.
+    """
+
+    def __init__(self, path: Path, name: str, was: tuple[int, ...]) -> None:
+        self._path, self._name, self._was = path, name, was
+
+    def check(self) -> None:
+        try:
+            how = "" if stamp(self._path) == self._was else "was changed"
+        except OSError as error:
+            how = f"cannot be read any more ({error.strerror})"
+        if how:
+            raise DataError(
+                f"{self._name}: {how} while it was in use; begin again when nobody writes to it."
+            )
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Look at it before and after, and at a DataError: a change is more to the point."""
+        self.check()
+        try:
+            yield
+        except DataError:
+            self.check()
+            raise
+        self.check()
+
+
+class Steady:
+    """A file as a source that must stay as it is (see `Unchanged`)."""
+
+    def __init__(self, source: Source, path: Path, was: tuple[int, ...]) -> None:
+        self.name, self.columns = source.name, source.columns
+        self.n_rows, self.exact_rows = source.n_rows, source.exact_rows
+        self.in_memory = source.in_memory
+        self.kind, self.reading_bytes = source.kind, source.reading_bytes
+        self._source, self._file = source, Unchanged(path, source.name, was)
+
+    def stretches(self) -> list[int]:
+        return self._source.stretches()
+
+    def blocks(
+        self, columns: Sequence[str], rows: int, only: Sequence[int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        return self._watched(self._source.blocks(columns, rows, only))
+
+    def peek(
+        self, columns: Sequence[str], rows: int, rng: np.random.Generator
+    ) -> Iterator[pa.RecordBatch | Forget]:
+        return self._watched(self._source.peek(columns, rows, rng))
+
+    def _watched(self, items: Iterator[A]) -> Iterator[A]:
+        with self._file.watched():
+            for item in items:
+                yield item
+                self._file.check()
+
+
+def stamp(path: Path) -> tuple[int, ...]:
+    """What changes when a file is replaced or written to."""
+    stat = path.stat()
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def fill(file: int, out: npt.NDArray[np.uint8], offset: int) -> None:
+    """Read some bytes from a place in a file; an OSError if it ends before.
+
+    Users' files are read so, not through memory maps: who touches a map behind the end of a file
+    that was cut off is killed by the system.
+    """
+    if read_all(file, out, offset) < out.nbytes:
+        raise OSError("it ends too early")
+
+
+class Files:
+    """Several sources with the same columns, one after the other; empty ones are left out."""
+
+    in_memory = False
+
+    def __init__(self, parts: Sequence[Source]) -> None:
+        first = parts[0]
+        self.name = first.name if len(parts) == 1 else f"{first.name} and {len(parts) - 1} more"
+        self.columns = first.columns
+        names = set(first.columns)
+        for part in parts[1:]:
+            # Thousands of files may share one list of a million names.
+            if part.columns is not self.columns and set(part.columns) != names:
+                raise DataError(_differing_columns(first, part))
+        self.parts = [part for part in parts if part.n_rows] or [first]
+        self.n_rows = sum(part.n_rows for part in self.parts)
+        self.exact_rows = all(part.exact_rows for part in self.parts)
+
+    def kind(self, column: str) -> Kind:
+        kind = self.parts[0].kind(column)
+        for part in self.parts[1:]:
+            joined = join_kinds(kind, part.kind(column))
+            if joined is None:
+                raise DataError(
+                    f"column {column!r} is {kind} in {self.parts[0].name} and "
+                    f"{part.kind(column)} in {part.name}; make the files agree, "
+                    "or pass categorical= to read it as categories in both."
+                )
+            kind = joined
+        return kind
+
+    def reading_bytes(self, columns: Sequence[str]) -> int:
+        # Files of one table are much alike; one is looked into, there may be thousands.
+        return max(self.parts, key=lambda part: part.n_rows).reading_bytes(columns)
+
+    def stretches(self) -> list[int]:
+        of_parts = [part.stretches() for part in self.parts]
+        return list(itertools.chain(*of_parts)) if all(of_parts) else []
+
+    def blocks(
+        self, columns: Sequence[str], rows: int, only: Sequence[int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        if only is None:
+            for part in self.parts:
+                yield from part.blocks(columns, rows)
+            return
+        ends = list(itertools.accumulate(len(part.stretches()) for part in self.parts))
+        for i, some in itertools.groupby(only, key=lambda number: bisect_right(ends, number)):
+            first = ends[i - 1] if i else 0
+            yield from self.parts[i].blocks(columns, rows, [number - first for number in some])
+
+    def peek(
+        self, columns: Sequence[str], rows: int, rng: np.random.Generator
+    ) -> Iterator[pa.RecordBatch | Forget]:
+        quotas = self._quotas(rows, rng)
+        # A state for each part: what one of them draws does not change what is seen of the next.
+        seeds = rng.integers(2**63, size=len(quotas))
+        for part, quota, seed in zip(self.parts, quotas, seeds, strict=True):
+            if quota:
+                yield from part.peek(columns, int(quota), np.random.default_rng(seed))
+                yield KEEP
+
+    def _quotas(self, rows: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+        """How many rows to peek at in each part, so that few of many need be opened.
+
+        Random runs are laid over all rows, as if they were one file's; a part gives as many as
+        lie in it.
+        """
+        ends = np.cumsum([part.n_rows for part in self.parts], dtype=np.int64)
+        starts = np.append(0, ends[:-1])
+        quotas = np.zeros(len(ends), np.int64)
+        for low, high in random_runs(self.n_rows, rows, rng):
+            touched = slice(np.searchsorted(ends, low, "right"), np.searchsorted(starts, high))
+            quotas[touched] += np.minimum(ends[touched], high) - np.maximum(starts[touched], low)
+        return quotas
+
+
+def check_names(name: str, columns: Sequence[str]) -> None:
+    """A DataError if two columns of the source called `name` have the same name."""
+    if len(set(columns)) < len(columns):
+        twice = next(c for c, n in Counter(columns).items() if n > 1)
+        raise DataError(
+            f"{name}: column {twice!r} is there more than once; give each column a name of its own."
+        )
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Turn what the system says of a file that cannot be read into a DataError that names it."""
+    try:
+        yield
+    except StoreError:  # an OSError that says what is to be said
+        raise
+    except FileNotFoundError:
+        raise DataError(f"{name}: no such file.") from None
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # of scratch, not of the file
+            raise
+        raise DataError(f"{name}: cannot be read ({error.strerror or error}).") from None
+
+
+def _differing_columns(a: Source, b: Source) -> str:
+    only_a = sorted(set(a.columns) - set(b.columns))
+    only_b = sorted(set(b.columns) - set(a.columns))
+    parts = [
+        f"only {source.name} has {', '.join(map(repr, names[:5]))}"
+        + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        for source, names in ((a, only_a), (b, only_b))
+        if names
+    ]
+    return (
+        f"{a.name} and {b.name} have different columns: {'; '.join(parts)}. "
+        "Ingest files of one table at a time, or make their columns agree."
+    )

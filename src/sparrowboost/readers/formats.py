@@ -1,0 +1,301 @@
+"""Sources of rows: whatever the user has, as record batches.
+
+    a path, glob, folder or list of them -> suffix -> one reader per format
+    an array, frame, table or stream     -> its own reader
+
+This room knows nothing of bins or models.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+
+from sparrowboost.readers import inmemory
+from sparrowboost.readers.base import Files, Source, Steady, reading, stamp
+from sparrowboost.readers.columns import (
+    Kind,
+    RowError,
+    categories,
+    join_kinds,
+    kind_of,
+    numbers,
+    plain_words,
+)
+from sparrowboost.readers.csv import CsvFile
+from sparrowboost.readers.ipc import IpcFile, spill, spill_stream
+from sparrowboost.readers.libsvm import LibsvmFile, align
+from sparrowboost.readers.npy import from_npy
+from sparrowboost.readers.parquet import ParquetFile
+from sparrowboost.readers.text import plain
+from sparrowboost.runtime.errors import DataError
+
+__all__ = [
+    "FORMATS", "Kind", "OpenOptions", "RowError", "Source", "categories", "check_apart",
+    "check_format", "expand", "files_of", "join_kinds", "kind_of", "numbers", "open_source",
+    "plain_words",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenOptions:
+    """What the readers need to know besides where the rows are."""
+
+    scratch: Path  # for what cannot be read twice; the caller removes it
+    rng: np.random.Generator
+    header: bool = True
+    categorical: Sequence[str] = ()
+    text: Sequence[str] = ()  # columns that are kept as they are, where a file has no types
+    format: str | None = None
+
+
+def _csv(path: Path, options: OpenOptions) -> Source:
+    return CsvFile(
+        plain(path, options.scratch),
+        str(path),
+        options.rng,
+        header=options.header,
+        categorical=options.categorical,
+        text=options.text,
+    )
+
+
+FORMATS: dict[str, Callable[[Path, OpenOptions], Source]] = {
+    "parquet": lambda path, options: ParquetFile(str(path)),
+    "csv": _csv,
+    "arrow": lambda path, options: IpcFile(path, str(path)),
+    "libsvm": lambda path, options: LibsvmFile(plain(path, options.scratch), str(path)),
+    "npy": lambda path, options: from_npy(path, str(path)),
+}
+SUFFIXES = {
+    ".parquet": "parquet", ".pq": "parquet",
+    ".csv": "csv", ".tsv": "csv", ".csv.gz": "csv", ".tsv.gz": "csv",
+    ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow",
+    ".libsvm": "libsvm", ".svm": "libsvm", ".svmlight": "libsvm",
+    ".libsvm.gz": "libsvm", ".svm.gz": "libsvm", ".svmlight.gz": "libsvm",
+    ".npy": "npy",
+}  # fmt: skip
+HIVE_FOLDER = re.compile(r"[^=]+=[^=]*")  # as in year=2024/part.parquet
+
+
+def open_source(data: Any, options: OpenOptions) -> Source:
+    """Whatever the user has, as a source of rows; a DataError says what cannot be one."""
+    if isinstance(data, str | os.PathLike):
+        return _open_files([data], options)
+    if (
+        isinstance(data, list | tuple)
+        and data
+        and all(isinstance(item, str | os.PathLike) for item in data)
+    ):
+        return _open_files(list(data), options)
+    if isinstance(data, np.ndarray):
+        return inmemory.from_array(data)
+    if isinstance(data, pa.Table):
+        return inmemory.from_table(data)
+    if isinstance(data, pa.RecordBatch):
+        return inmemory.from_table(pa.Table.from_batches([data]))
+    return _open_foreign(data, options)
+
+
+def _open_foreign(data: Any, options: OpenOptions) -> Source:
+    """Objects of libraries that need not be installed, known by what they can do."""
+    module = type(data).__module__.split(".")[0]
+    if module == "pandas" and hasattr(data, "iloc") and hasattr(data, "columns"):
+        return inmemory.from_pandas(data)
+    if module in ("pandas", "polars") and hasattr(data, "to_frame"):
+        raise DataError(
+            f"a {module} {type(data).__name__} is one column; pass data.to_frame() if it is the "
+            "only feature, or the frame that it is from."
+        )
+    if module == "polars" and hasattr(data, "to_arrow") and hasattr(data, "height"):
+        return inmemory.from_polars(data)
+    if module == "polars" and hasattr(data, "collect"):
+        raise DataError(
+            "a polars LazyFrame has no rows yet; pass data.collect(), or write it with "
+            "data.sink_parquet(path) and pass the path to stay within the memory limit."
+        )
+    if module == "scipy" and hasattr(data, "tocsr"):
+        return inmemory.from_sparse(data)
+    if hasattr(data, "get_fragments") and hasattr(data, "scanner"):
+        return _open_dataset(data, options)
+    if hasattr(data, "__arrow_c_stream__"):
+        return spill_stream(data, type(data).__name__, options.scratch)
+    raise DataError(
+        f"cannot read rows from {type(data).__module__}.{type(data).__qualname__}; pass a path, "
+        "glob or list of paths (Parquet, CSV, Arrow, libsvm, .npy), a numpy array, a scipy sparse "
+        "matrix, a pandas or polars frame, or anything with __arrow_c_stream__."
+    )
+
+
+def _open_dataset(data: Any, options: OpenOptions) -> Source:
+    """A pyarrow dataset: its Parquet files directly, anything else as a stream."""
+    try:
+        fragments = list(data.get_fragments())
+    except ValueError:  # it is filtered or projected, and only the scanner knows how
+        fragments = []
+    try:
+        direct = bool(fragments) and all(_is_whole_file(f, data.schema) for f in fragments)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{type(data).__name__}: a file of it cannot be read ({error}).") from None
+    if direct:
+        return Files([ParquetFile(f.path, f.filesystem) for f in fragments])
+    # The scanner reads ahead without bound unless told not to.
+    scanner = data.scanner(batch_readahead=1, fragment_readahead=1)
+    return spill(scanner.to_reader(), type(data).__name__, options.scratch)
+
+
+def _is_whole_file(fragment: Any, schema: pa.Schema) -> bool:
+    """Whether a dataset's fragment is all row groups of a Parquet file, its columns as they are."""
+    groups = getattr(fragment, "row_groups", None)
+    own = fragment.physical_schema
+    return (
+        groups is not None
+        and fragment.buffer is None
+        and [group.id for group in groups] == list(range(fragment.metadata.num_row_groups))
+        and (own.names, own.types) == (schema.names, schema.types)
+    )
+
+
+def check_format(format: str | None) -> None:
+    """A DataError if there is no format of this name."""
+    if format is not None and format not in FORMATS:
+        raise DataError(f"format {format!r} is not known; it is one of {', '.join(FORMATS)}.")
+
+
+def files_of(data: Any) -> list[Path]:
+    """The files that paths, globs and folders stand for; none, if the data is something else."""
+    given = [data] if isinstance(data, str | os.PathLike) else data
+    if not isinstance(given, list | tuple):
+        return []
+    if not all(isinstance(item, str | os.PathLike) for item in given):
+        return []
+    return [path for item in given for path in _expand(os.fspath(item))]
+
+
+def check_apart(path: Path, data: Any) -> None:
+    """A DataError if a file to write is one of those to read, which it would replace."""
+    if path.exists() and any(path.samefile(file) for file in files_of(data)):
+        raise DataError(f"{path}: is one of the files to read; choose another path to write to.")
+
+
+def expand(given: Sequence[str | os.PathLike[str]]) -> list[Path]:
+    """The files that paths, globs and folders stand for; a DataError if one is there twice."""
+    paths = files_of(given)
+    _check_once(paths)
+    return paths
+
+
+def _open_files(given: Sequence[str | os.PathLike[str]], options: OpenOptions) -> Source:
+    opened = []
+    for path in expand(given):
+        with reading(str(path)):
+            was = stamp(path)
+            opened.append((FORMATS[options.format or _format(path)](path, options), path, was))
+    shards = [source for source, _, _ in opened if isinstance(source, LibsvmFile)]
+    if shards:
+        align(shards)
+    parts = [Steady(*what) for what in opened]
+    return parts[0] if len(parts) == 1 else Files(parts)
+
+
+def _check_once(paths: Sequence[Path]) -> None:
+    """A DataError if a file is there twice, under whatever names: so would be its rows."""
+    seen: dict[str, Path] = {}
+    for path in paths:
+        first = seen.setdefault(os.path.realpath(path), path)
+        if first is not path:
+            also = f" (also as {first})" if first != path else ""
+            raise DataError(f"{path}: the file is given twice{also}; name each file once.")
+
+
+def _suffix(path: Path) -> str:
+    """The suffix that tells the format, with that of gzip."""
+    name = path.name.lower()
+    return "".join(Path(name).suffixes[-2:]) if name.endswith(".gz") else Path(name).suffix
+
+
+def _format(path: Path) -> str:
+    suffix = _suffix(path)
+    if suffix not in SUFFIXES:
+        raise DataError(
+            f"{path}: suffix {suffix or '(none)'!r} names no format that can be read "
+            f"({', '.join(SUFFIXES)}); rename the file or pass format= (--format), one of "
+            f"{', '.join(FORMATS)}."
+        )
+    return SUFFIXES[suffix]
+
+
+def _expand(pattern: str) -> list[Path]:
+    """The files that a path, folder or glob stands for, in order of name."""
+    if "://" in pattern:
+        raise DataError(
+            f"{pattern}: only local files are read by path; open a remote one with "
+            "pyarrow.dataset.dataset(...) and pass that."
+        )
+    with reading(pattern):
+        path = _at_home(pattern)
+        if path.is_file():
+            return [path]
+        if path.is_dir():
+            found = _files_below(path)
+            if not found:
+                raise DataError(f"{pattern}: the folder has no file of a known format.")
+        elif glob.has_magic(pattern):
+            found = [Path(p) for p in glob.glob(str(path), recursive=True) if Path(p).is_file()]
+            if not found:
+                raise DataError(f"{pattern}: no file matches.")
+        else:
+            raise DataError(f"{pattern}: no such file.")
+    found.sort()
+    _check_hive(pattern, set(path.parts), found)
+    return found
+
+
+def _at_home(pattern: str) -> Path:
+    try:
+        return Path(pattern).expanduser()
+    except RuntimeError:
+        raise DataError(f"{pattern}: there is no such user's home folder.") from None
+
+
+def _files_below(folder: Path) -> list[Path]:
+    """Files of known formats, at any depth; a folder that cannot be read is an error."""
+
+    def fail(error: OSError) -> NoReturn:
+        raise DataError(f"{error.filename}: cannot be read ({error.strerror}).")
+
+    paths = [
+        Path(parent) / name
+        for parent, _, names in os.walk(folder, onerror=fail)
+        for name in names
+    ]  # fmt: skip
+    return [
+        p
+        for p in paths
+        if _suffix(p) in SUFFIXES and not _hidden(p.relative_to(folder)) and p.is_file()
+    ]
+
+
+def _check_hive(pattern: str, asked_for: set[str], found: Sequence[Path]) -> None:
+    """A DataError if folders called name=value hold a column that no file has."""
+    for path in found:
+        for part in path.parent.parts:
+            if HIVE_FOLDER.fullmatch(part) and part not in asked_for:
+                raise DataError(
+                    f"{path}: the folder {part!r} holds a column, which reading its files alone "
+                    f"would lose; pass pyarrow.dataset.dataset(path, partitioning='hive') instead "
+                    f"of {pattern!r}."
+                )
+
+
+def _hidden(path: Path) -> bool:
+    """Whether a name on the way begins as those of markers and unfinished files do."""
+    return any(part.startswith((".", "_")) for part in path.parts)

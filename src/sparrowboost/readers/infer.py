@@ -1,0 +1,192 @@
+"""What a column of texts means: numbers, dates or categories; and texts turned into these."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as pt
+
+from sparrowboost.readers.arrays import from_numpy, strings
+from sparrowboost.readers.columns import STRINGS, Kind, is_text
+
+# A column is numeric if this share of its values are numbers (or dates: a time): the others are
+# then junk to report, where below it the numbers are categories among others.
+NUMERIC_SHARE = 0.5
+NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(?i:inf|infinity|nan)$"
+DATE = (
+    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    r"([ T][0-9]{2}(:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)?)?$"
+)
+ZONE = r"[ T].*[0-9](Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
+FINE = r"\.[0-9]{7,9}"  # more digits of a second than microseconds have
+EXACT = 2**53  # beyond, float64 no longer tells whole numbers apart
+
+
+class Meaning(NamedTuple):
+    """What a column of texts is."""
+
+    kind: Kind
+    type: pa.DataType  # of its values
+    as_text: bool = False  # the parser gives texts, `cast_texts` makes values of them
+
+
+CATEGORY = Meaning("category", STRINGS)
+TEXT = Meaning("category", pa.string())  # as it is
+
+
+def infer_meaning(texts: pa.ChunkedArray) -> Meaning:
+    """What most of these texts say that their column is.
+
+    Examples
+    --------
+    >>> infer_meaning(pa.chunked_array([["1", "2.5", None]])).kind
+    'float64'
+    >>> infer_meaning(pa.chunked_array([["2001-01-31", "2001-02-01 10:00:00"]])).kind
+    'time'
+    >>> infer_meaning(pa.chunked_array([["1", "x", "y"]])).kind
+    'category'
+    """
+    texts = texts.drop_null()
+    if len(texts) == 0:
+        return Meaning("null", pa.float64())
+    trimmed = pc.utf8_trim_whitespace(texts)
+    numeric = pc.match_substring_regex(trimmed, NUMBER)
+    if _mean(numeric) >= NUMERIC_SHARE:
+        return _number(trimmed.filter(numeric))
+    dates = pc.match_substring_regex(trimmed, DATE)
+    if _mean(dates) < NUMERIC_SHARE:
+        return CATEGORY
+    # The parser trims numbers, but not dates.
+    return _time(trimmed.filter(dates), as_text=not pc.all(pc.equal(texts, trimmed)).as_py())
+
+
+def _mean(flags: pa.ChunkedArray) -> float:
+    return pc.mean(flags).as_py()
+
+
+def _number(texts: pa.ChunkedArray) -> Meaning:
+    """Whole numbers that float64 would mix up are kept exact; all others are float64."""
+    for kind, type_ in (("int64", pa.int64()), ("uint64", pa.uint64())):
+        try:
+            bounds = pc.min_max(texts.cast(type_)).as_py()
+        except pa.ArrowInvalid:
+            continue
+        if max(-bounds["min"], bounds["max"]) > EXACT:
+            # As texts, because a later 1.5 does no harm.
+            return Meaning("int64" if kind == "int64" else "uint64", type_, as_text=True)
+        break
+    return Meaning("float64", pa.float64())
+
+
+def _time(dates: pa.ChunkedArray, *, as_text: bool) -> Meaning:
+    zoned = _mean(pc.match_substring_regex(dates, ZONE)) >= NUMERIC_SHARE
+    unit = "ns" if pc.any(pc.match_substring_regex(dates, FINE)).as_py() else "us"
+    return Meaning("time", pa.timestamp(unit, "UTC" if zoned else None), as_text)
+
+
+def cast_texts(texts: pa.Array, type_: pa.DataType) -> tuple[pa.Array, int | None]:
+    """Texts as values of `type_`, and where the first is that is none (None: nowhere).
+
+    Texts that are not of the type become null.
+
+    Examples
+    --------
+    >>> values, junk = cast_texts(pa.array(["1", " 2", "x", None]), pa.int64())
+    >>> values.to_pylist(), junk
+    ([1, 2, None, None], 2)
+    """
+    if pt.is_binary(texts.type):
+        texts = _decode(texts)
+    if is_text(type_):
+        return texts, None
+    if pt.is_dictionary(type_):
+        return texts.dictionary_encode(), None
+    texts = pc.utf8_trim_whitespace(texts)
+    # Arrow reads 0x10 as sixteen in whole numbers, though not in others.
+    if not pc.any(pc.match_substring(texts, "x", ignore_case=True)).as_py():
+        try:
+            return texts.cast(type_), None
+        except pa.ArrowInvalid:
+            pass
+    # The slow way, for a block with an odd cell in it.
+    values, junk = [], None
+    for place, text in enumerate(texts.to_pylist()):
+        value = None
+        if text is not None:
+            try:
+                value = _cast_one(text, type_)
+            except (ValueError, pa.ArrowInvalid):
+                junk = place if junk is None else junk
+        values.append(value)
+    return _array(values, type_), junk
+
+
+def _array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    """Numbers or timestamps of a type, some of them None."""
+    null = np.array([value is None for value in values])
+    if pt.is_timestamp(type_):
+        whole = [0 if value is None else value.value for value in values]
+        return from_numpy(np.array(whole, np.int64), null).view(type_)
+    plain = [0 if value is None else value for value in values]
+    return from_numpy(np.array(plain, type_.to_pandas_dtype()), null)
+
+
+def _cast_one(text: str, type_: pa.DataType) -> Any:
+    if pt.is_timestamp(type_):
+        return pa.scalar(text).cast(type_)
+    if not re.match(NUMBER, text):
+        raise ValueError(text)
+    return _whole(text, type_) if pt.is_integer(type_) else float(text)
+
+
+def _whole(text: str, type_: pa.DataType) -> int | None:
+    """A number as the least whole number not below it that the type holds.
+
+    A value is in the bin after all thresholds below it. Below 1.5 and below 2 are the same whole
+    thresholds, so rounding up keeps each value in its bin, and so does the clip at the ends.
+    """
+    value = Decimal(text)
+    if value.is_nan():
+        return None
+    bounds = np.iinfo(type_.to_pandas_dtype())
+    if value <= bounds.min or value >= bounds.max:  # also: 1e999999 is never written out
+        return int(bounds.min if value < 0 else bounds.max) if value else 0
+    whole = int(value)
+    return whole + (value > whole)
+
+
+def _decode(texts: pa.Array) -> pa.Array:
+    """Bytes as strings; what is not UTF-8 comes as a replacement character."""
+    try:
+        return texts.cast(pa.string())
+    except pa.ArrowInvalid:
+        decoded = [None if t is None else t.decode(errors="replace") for t in texts.to_pylist()]
+        return strings(decoded)
+
+
+def trim_categories(values: pa.DictionaryArray, *, shorten: bool = False) -> pa.DictionaryArray:
+    """Categories without surrounding spaces; what is then empty is missing.
+
+    With `shorten`, whole numbers lose their ".0", which writers of tables add to columns that have
+    missing values: the same numbers in a frame have none.
+
+    Examples
+    --------
+    >>> trim_categories(pa.array([" a", "a", " "]).dictionary_encode()).to_pylist()
+    ['a', 'a', None]
+    >>> trim_categories(pa.array(["1.0", "1.5"]).dictionary_encode(), shorten=True).to_pylist()
+    ['1', '1.5']
+    """
+    trimmed = pc.utf8_trim_whitespace(values.dictionary)
+    if shorten:
+        trimmed = pc.replace_substring_regex(trimmed, r"^(-?\d+)\.0+$", r"\1")
+    if pc.all(pc.equal(trimmed, values.dictionary)).as_py():
+        return values
+    texts = trimmed.take(values.indices)
+    return pc.if_else(pc.equal(texts, ""), None, texts).dictionary_encode()

@@ -1,0 +1,200 @@
+"""Tables that the caller holds: arrays, sparse matrices, frames, Arrow tables."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sparrowboost.readers.arrays import arrow_column, arrow_type, check_shape, field_types
+from sparrowboost.readers.base import Sliced, check_names
+from sparrowboost.runtime.errors import DataError
+
+
+def from_array(array: np.ndarray, name: str = "array") -> Sliced:
+    """A numpy array: (n, d) with columns f0, f1, ..., or (n,) of records with named fields."""
+    check_shape(array.dtype, array.shape, name)
+    if array.dtype.names:
+        return _from_records(array, name)
+    names = [f"f{j}" for j in range(array.shape[1])]
+    if array.dtype == object:
+        return _from_objects(array, names, name)
+    type_ = arrow_type(array.dtype, name)
+    place = {column: j for j, column in enumerate(names)}
+
+    def read(start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
+        wanted = [place[c] for c in columns]
+        rows = array[start:stop]
+        if wanted != list(range(len(names))):
+            rows = rows[:, wanted]
+        values = np.ascontiguousarray(np.ma.getdata(rows).T)
+        masks = _mask(rows, values.shape)
+        _let_go(array)
+        pairs = zip(values, masks, strict=True)
+        return _batch([arrow_column(column, type_, mask) for column, mask in pairs], columns)
+
+    schema = pa.schema([(c, type_) for c in names])
+    return Sliced(name, schema, len(array), read, in_memory=not _is_mapped(array))
+
+
+def _from_objects(array: np.ndarray, names: Sequence[str], name: str) -> Sliced:
+    """An array of Python objects, each column of one type; None and masked ones are missing."""
+    arrays = []
+    for j, column in enumerate(names):
+        try:
+            arrays.append(pa.array(array[:, j].tolist()))
+        except (pa.ArrowException, OverflowError) as error:
+            raise DataError(
+                f"{name}: column {column!r} mixes types ({error}); make each column one type, "
+                "or pass a frame."
+            ) from None
+    return from_table(pa.table(arrays, list(names)), name)
+
+
+def _from_records(array: np.ndarray, name: str) -> Sliced:
+    types = field_types(array.dtype, name)
+
+    def read(start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
+        arrays = []
+        for c in columns:
+            field = array[c][start:stop]
+            values = np.ascontiguousarray(np.ma.getdata(field))
+            mask = np.ma.getmaskarray(field) if np.ma.isMaskedArray(field) else None
+            arrays.append(arrow_column(values, types[c], mask))
+        _let_go(array)
+        return _batch(arrays, columns)
+
+    schema = pa.schema(list(types.items()))
+    return Sliced(name, schema, len(array), read, in_memory=not _is_mapped(array))
+
+
+def from_sparse(matrix: Any, name: str = "sparse matrix") -> Sliced:
+    """A scipy sparse matrix; what is not stored is zero."""
+    matrix = matrix.tocsr()
+    names = [f"f{j}" for j in range(matrix.shape[1])]
+    type_ = arrow_type(matrix.dtype, name)
+    place = {column: j for j, column in enumerate(names)}
+
+    def read(start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
+        rows = matrix[start:stop][:, [place[c] for c in columns]]
+        return _batch([arrow_column(a, type_) for a in rows.toarray(order="F").T], columns)
+
+    return Sliced(name, pa.schema([(c, type_) for c in names]), matrix.shape[0], read)
+
+
+def from_table(table: pa.Table, name: str = "table") -> Sliced:
+    """An Arrow table."""
+    check_names(name, table.schema.names)
+
+    def read(start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
+        return one_batch(table.select(list(columns)).slice(start, stop - start))
+
+    return Sliced(name, table.schema, table.num_rows, read)
+
+
+def from_pandas(frame: Any, name: str = "frame") -> Sliced:
+    """A pandas frame, turned into Arrow slice by slice."""
+    check_names(name, [str(c) for c in frame.columns])
+    sparse = [c for c, dtype in frame.dtypes.items() if type(dtype).__name__ == "SparseDtype"]
+    if sparse:
+        raise DataError(
+            f"{name}: column {sparse[0]!r} is sparse; pass frame.sparse.to_dense(), or "
+            "frame.sparse.to_coo() if all columns are."
+        )
+    schema = _pandas_schema(frame, name)
+    place = {column: j for j, column in enumerate(schema.names)}
+
+    # Plain numbers are views of numpy arrays, which are sliced much faster than a frame.
+    plain = {
+        column: frame.iloc[:, j].to_numpy()
+        for j, (column, dtype) in enumerate(zip(schema.names, frame.dtypes, strict=True))
+        if isinstance(dtype, np.dtype) and dtype.kind in "iufb"
+    }
+
+    def column_of(column: str, start: int, stop: int) -> pa.Array:
+        type_ = schema.field(column).type
+        if column in plain:
+            return pa.array(plain[column][start:stop].copy(), type=type_, from_pandas=True)
+        array = pa.Array.from_pandas(frame.iloc[start:stop, place[column]], type=type_)
+        return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+    def read(start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
+        arrays = [column_of(column, start, stop) for column in columns]
+        return pa.RecordBatch.from_arrays(arrays, list(columns))
+
+    names = zip(frame.columns, schema.names, strict=True)
+    lookup = {label: column for label, column in names if not isinstance(label, str)}
+    return Sliced(name, schema, len(frame), read, lookup=lookup)
+
+
+def _pandas_schema(frame: Any, name: str) -> pa.Schema:
+    try:
+        return pa.Schema.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        if frame.shape[1] > 1:  # whose fault it is, each column alone tells
+            for j in range(frame.shape[1]):
+                _pandas_schema(frame.iloc[:, [j]], name)
+        raise DataError(
+            f"{name}: column {frame.columns[0]!r} is of no type that can be read, or of several "
+            f"({error}); make each column one type."
+        ) from None
+
+
+def from_polars(frame: Any, name: str = "frame") -> Sliced:
+    """A polars frame, turned into Arrow slice by slice."""
+
+    def read(start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
+        return one_batch(frame.select(list(columns)).slice(start, stop - start).to_arrow())
+
+    return Sliced(name, _polars_schema(frame, name), frame.height, read)
+
+
+def _polars_schema(frame: Any, name: str) -> pa.Schema:
+    try:
+        return frame.head(0).to_arrow().schema
+    except pa.ArrowException as error:
+        if frame.width > 1:  # whose fault it is, each column alone tells
+            for column in frame.columns:
+                _polars_schema(frame.select(column), name)
+        raise DataError(
+            f"{name}: column {frame.columns[0]!r} is {frame.dtypes[0]}, which Arrow cannot hold "
+            f"({error}); cast it to another type, or drop it."
+        ) from None
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """A short table as a single batch."""
+    batches = table.unify_dictionaries().combine_chunks().to_batches()
+    if batches:
+        return batches[0]
+    return pa.RecordBatch.from_pylist([], table.schema)
+
+
+def _mask(rows: np.ndarray, shape: tuple[int, ...]) -> Sequence[npt.NDArray[np.bool_] | None]:
+    """Of each column of `rows` its mask, None where the array has none; `shape` is (d, n)."""
+    if not np.ma.isMaskedArray(rows):
+        return [None] * shape[0]
+    return list(np.ascontiguousarray(np.ma.getmaskarray(rows).T))
+
+
+def _batch(arrays: list[pa.Array], columns: Sequence[str]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(arrays, list(columns))
+
+
+def _is_mapped(array: np.ndarray) -> bool:
+    """Whether this is a map of a file that nobody writes to, so that its pages may come and go.
+
+    What is written to a private map ("c") is nowhere but in its pages.
+    """
+    return isinstance(array, np.memmap) and array.mode == "r"
+
+
+def _let_go(array: np.ndarray) -> None:
+    """Let go of the pages of a memory map: while they stay they count as this process's memory."""
+    pages: Any = getattr(array, "_mmap", None)
+    if _is_mapped(array) and hasattr(pages, "madvise"):
+        pages.madvise(mmap.MADV_DONTNEED)

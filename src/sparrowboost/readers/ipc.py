@@ -1,0 +1,240 @@
+"""Arrow IPC files, and streams that can be read only once and so are kept as such a file."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sparrowboost.readers.base import check_names, random_runs, reading
+from sparrowboost.readers.columns import Kind, kind_of
+from sparrowboost.readers.flat import FlatBatch, flat_columns, form_of
+from sparrowboost.readers.layout import (
+    V5,
+    Extent,
+    extents,
+    read_dictionaries,
+    read_footer,
+    read_layout,
+)
+from sparrowboost.runtime.disk import guard_disk
+from sparrowboost.runtime.errors import DataError
+from sparrowboost.runtime.memory import release
+
+SPILL_BYTES = 4 << 20  # of a record batch of the spill file, before dictionaries are decoded
+VALUE_BYTES = 8  # of most columns
+PEEK_ROWS = 16_384
+
+Rows = Callable[[int, int], pa.RecordBatch]  # of a record batch: from this one on, so many
+
+
+class IpcFile:
+    """One Arrow IPC (Feather) file as a source.
+
+    Of record batches that are not compressed, the rows that are asked for are read from where they
+    lie. Of others, and where lists and the like are asked for, Arrow reads whole columns.
+    """
+
+    exact_rows = True
+    in_memory = False
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.name, self._path = name, path
+        with reading(name), open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size == 0:
+                raise DataError(f"{name}: the file is empty.")
+            with _readable(name), self._opened() as native:
+                reader = pa.ipc.open_file(native)
+                self._schema = reader.schema
+                self.columns = list(self._schema.names)
+                self._footer = read_footer(file.fileno(), size)
+                if len(self._footer.batches) != reader.num_record_batches:
+                    raise pa.ArrowInvalid("its footer is damaged")
+                counts, self._places = self._look_through(file.fileno())
+        self._ends = list(itertools.accumulate(counts))
+        check_names(name, self.columns)
+        self.n_rows = sum(counts)
+
+    def _look_through(self, file: int) -> tuple[list[int], list[Extent] | None]:
+        """Rows of each record batch; and where each column is, if they can be read from there."""
+        places = extents(self._schema)
+        flat = self._footer.big_endian == (sys.byteorder == "big")
+        counts = []
+        for block in self._footer.batches:
+            layout = read_layout(file, block, places[-1] if places else None)
+            counts.append(layout.n_rows)
+            flat = flat and layout.version == V5 and not layout.packed
+        return counts, places if flat else None
+
+    def _types(self, columns: Sequence[str]) -> list[pa.DataType]:
+        return [self._schema.field(c).type for c in columns]
+
+    def _whole(self, columns: Sequence[str]) -> bool:
+        """Whether Arrow is to read these columns, of a whole record batch at once."""
+        return self._places is None or None in map(form_of, self._types(columns))
+
+    def kind(self, column: str) -> Kind:
+        return kind_of(column, self._schema.field(column).type)
+
+    def reading_bytes(self, columns: Sequence[str]) -> int:
+        """Dictionaries; of what Arrow reads, the columns, and what they are unpacked from."""
+        coded = any(map(pa.types.is_dictionary, self._types(columns)))
+        words = int(self._footer.dictionaries["body"].sum()) if coded else 0
+        if not self._ends or not self._whole(columns):
+            return words
+        rows = max(b - a for a, b in itertools.pairwise([0, *self._ends]))
+        packed = int(self._footer.batches["body"].max()) // len(self.columns)
+        return words + (rows * VALUE_BYTES + packed) * len(columns)
+
+    def stretches(self) -> list[int]:
+        return []
+
+    def blocks(
+        self, columns: Sequence[str], rows: int, only: Sequence[int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        return self._runs([(0, self.n_rows)], columns, rows)
+
+    def peek(
+        self, columns: Sequence[str], rows: int, rng: np.random.Generator
+    ) -> Iterator[pa.RecordBatch]:
+        return self._runs(random_runs(self.n_rows, rows, rng), columns, PEEK_ROWS)
+
+    def _runs(
+        self, runs: Iterable[tuple[int, int]], columns: Sequence[str], rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Ascending runs of rows, cut where record batches end and after `rows` rows."""
+        way = self._by_arrow if self._whole(columns) else self._flat
+        with reading(self.name), _readable(self.name), way(columns) as opener:
+            held = -1
+            batch: Rows | None = None
+            for start, stop in runs:
+                while start < stop:
+                    index = bisect.bisect_right(self._ends, start)
+                    if batch is None or index != held:
+                        batch = None  # gone before the next one comes
+                        batch, held = opener(index), index
+                    first = self._ends[index - 1] if index else 0
+                    n = min(rows, stop - start, self._ends[index] - start)
+                    yield batch(start - first, n)
+                    start += n
+
+    def _opened(self) -> pa.OSFile:
+        """The file for Arrow, whose threads had better not come upon a file of Python's."""
+        return pa.OSFile(os.fsencode(self._path))
+
+    @contextmanager
+    def _flat(self, columns: Sequence[str]) -> Iterator[Callable[[int], Rows]]:
+        """Gives record batches by number, of which rows are read when they are asked for."""
+        coded = [c for c in columns if pa.types.is_dictionary(self._schema.field(c).type)]
+        assert self._places is not None
+        with open(self._path, "rb", buffering=0) as opened:
+            file, words = opened.fileno(), {}
+            if coded:
+                words = read_dictionaries(file, self._footer, self._schema, coded)
+            wanted = flat_columns(self._schema, self._places, columns, words)
+
+            def batch(index: int) -> Rows:
+                layout = read_layout(file, self._footer.batches[index])
+                return FlatBatch(file, layout, wanted).rows
+
+            yield batch
+
+    @contextmanager
+    def _by_arrow(self, columns: Sequence[str]) -> Iterator[Callable[[int], Rows]]:
+        """Gives record batches by number, whose columns are in memory."""
+        fields = sorted(self.columns.index(c) for c in columns)
+        with self._opened() as native:
+            reader = pa.ipc.open_file(native, options=pa.ipc.IpcReadOptions(included_fields=fields))
+
+            def batch(index: int) -> Rows:
+                read = reader.get_batch(index).select(list(columns))
+                read.validate()  # which Arrow does not do by itself
+                return lambda start, n: _checked(read.slice(start, n))
+
+            yield batch
+
+
+def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch; an ArrowInvalid if some words of it are not there, or are no text."""
+    for column in batch.columns:
+        if not pa.types.is_primitive(column.type):
+            column.validate(full=True)
+    return batch
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """Turn what Arrow or the system has against a file into a DataError that names it."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DataError(_unreadable(name, error)) from None
+
+
+def _unreadable(name: str, error: Exception) -> str:
+    return (
+        f"{name}: not a readable Arrow IPC file ({error}); it may be cut short, damaged, or in the "
+        "stream format (pass pyarrow.ipc.open_stream(...) instead)."
+    )
+
+
+def spill_stream(data: Any, name: str, scratch: Path) -> IpcFile:
+    """The rows of any object with ``__arrow_c_stream__``, kept in scratch."""
+    if isinstance(data, pa.RecordBatchReader):  # as it is: its producer's errors keep their type
+        return spill(data, name, scratch)
+    try:
+        reader = pa.RecordBatchReader.from_stream(data)
+    except pa.ArrowInvalid as error:
+        raise DataError(
+            f"{name}: not a stream of rows ({error}); pass a table, or a stream of record batches."
+        ) from None
+    return spill(reader, name, scratch)
+
+
+def spill(reader: pa.RecordBatchReader, name: str, scratch: Path) -> IpcFile:
+    """A stream written to scratch, so that it can be peeked at and then read."""
+    check_names(name, reader.schema.names)
+    plain = pa.schema([(f.name, _without_dictionary(f.type)) for f in reader.schema])
+    path = scratch / "stream.arrow"
+    # How long a stream is nobody knows; what is needed is room for one more piece.
+    with guard_disk(path, SPILL_BYTES), pa.ipc.new_file(path, plain) as writer:
+        for batch in _pieces(reader, plain, name):
+            writer.write_batch(batch)
+    del reader
+    release()  # the stream's batches are gone, and memory is divided next
+    return IpcFile(path, name)
+
+
+def _pieces(reader: pa.RecordBatchReader, plain: pa.Schema, name: str) -> Iterator[pa.RecordBatch]:
+    """The stream's rows, a few at a time; what Arrow says against them is a DataError."""
+    try:
+        for batch in reader:
+            rows = max(1, batch.num_rows * SPILL_BYTES // max(batch.nbytes, 1))
+            for start in range(0, batch.num_rows, rows):
+                # An IPC file has one dictionary a column, a stream may change it: decode.
+                yield batch.slice(start, rows).cast(plain)
+    except pa.ArrowException as error:
+        raise DataError(_broken(name, error)) from error
+    except OSError as error:
+        # So does a stream through the C interface report what went wrong on its other side.
+        if type(error) is OSError and error.errno is None:
+            raise DataError(_broken(name, error)) from error
+        raise
+
+
+def _broken(name: str, error: Exception) -> str:
+    why = str(error).split(". Detail: Python exception", maxsplit=1)[0]
+    return f"{name}: the stream broke off before its end ({why}); look to what produces it."
+
+
+def _without_dictionary(type_: pa.DataType) -> pa.DataType:
+    return type_.value_type if pa.types.is_dictionary(type_) else type_

@@ -1,0 +1,227 @@
+"""libsvm (svmlight) files: sparse rows of ``label index:value ...``; what is not there is zero."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sparrowboost.readers.arrays import from_numpy, strings, to_numpy
+from sparrowboost.readers.base import reading
+from sparrowboost.readers.columns import Kind
+from sparrowboost.readers.text import CHUNK_BYTES, line_ranges
+from sparrowboost.runtime.errors import DataError
+
+READING_CHUNKS = 12  # text, tokens and values of one chunk
+LABEL = "label"  # the column that the first token of each line makes
+# Bins are dense: each feature takes a byte of every row, whether the row has it or not.
+MAX_INDEX = 1_000_000
+NO_LINE = "is not a libsvm line (label index:value ...)"
+TOO_WIDE = (
+    f"has a feature index above {MAX_INDEX:,}, wider than a table of dense bins can be; number "
+    "the features anew, or hash them to fewer"
+)
+
+
+def column_names(first: int, last: int) -> list[str]:
+    """The label, and features by their index."""
+    return [LABEL, *(f"f{i}" for i in range(first, last + 1))]
+
+
+def align(files: Sequence[LibsvmFile]) -> None:
+    """Give all shards of a table the width of the widest; a DataError if none has a feature."""
+    first, last = min(file.first for file in files), max(file.last for file in files)
+    with_rows = [file for file in files if file.n_rows]
+    if with_rows and last < 0:
+        raise DataError(f"{with_rows[0].name}: no line has a feature (index:value).")
+    columns = column_names(first, last)
+    for file in files:
+        file.widen(first, last, columns)
+
+
+class _Room:
+    """Arrays for the tokens of a chunk of text, used again for the next chunk."""
+
+    def __init__(self) -> None:
+        self._held: tuple[npt.NDArray[Any], ...] = ()
+
+    def arrays(self, n: int) -> tuple[npt.NDArray[Any], ...]:
+        """Index (n,) int32, text (n,) uint8 and end (n + 1,) int32 for `split_tokens`."""
+        if not self._held or len(self._held[0]) < n:
+            self._held = np.empty(n, np.int32), np.empty(n, np.uint8), np.empty(n + 1, np.int32)
+        return self._held
+
+
+class LibsvmFile:
+    """One libsvm file (plain text) as a source: column ``label``, and ``f<i>`` for index i."""
+
+    exact_rows = True
+    in_memory = False
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.name = name
+        self._path = path
+        with reading(name):
+            self._size = path.stat().st_size
+            self.n_rows, low, self.last = self._survey()
+        # As the format has it: indices start at 1, unless the file itself uses 0.
+        self.first = min(low, 1)
+        # Load Arrow's kernels before memory is divided, so that they are counted.
+        strings(["0"]).cast(pa.float64())
+
+    @cached_property
+    def columns(self) -> list[str]:
+        return column_names(self.first, self.last)
+
+    def widen(self, first: int, last: int, columns: list[str]) -> None:
+        """Make this file a shard of a table with these features: those that it lacks are zero."""
+        self.first, self.last = first, last
+        self.columns = columns  # one list for all shards
+
+    def _survey(self) -> tuple[int, int, int]:
+        """Rows, lowest and highest index: how wide the table is, only the whole file can say."""
+        n_rows, low, high = 0, 1, -1
+        room = _Room()
+        for offset, data in self._all():
+            index, _ = self._tokens(data, offset, room)
+            n_rows += int(np.count_nonzero(index < 0))
+            features = index[index >= 0]
+            if len(features):
+                low, high = min(low, int(features.min())), max(high, int(features.max()))
+            if high > MAX_INDEX:
+                row = int(np.count_nonzero(index[: index.argmax()] < 0)) - 1
+                self._refuse(offset, data, _start_of_row(data, row), TOO_WIDE)
+        return n_rows, low, high
+
+    def _all(self) -> Iterator[tuple[int, bytes]]:
+        return line_ranges(self._path, 0, self._size, np.random.default_rng(0))
+
+    def kind(self, column: str) -> Kind:
+        return "float64"
+
+    def reading_bytes(self, columns: Sequence[str]) -> int:
+        return READING_CHUNKS * CHUNK_BYTES
+
+    def stretches(self) -> list[int]:
+        return []
+
+    def blocks(
+        self, columns: Sequence[str], rows: int, only: Sequence[int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        place, room = self._places(columns), _Room()
+        for offset, data in self._all():
+            yield from self._dense(offset, data, columns, place, rows, room)
+
+    def peek(
+        self, columns: Sequence[str], rows: int, rng: np.random.Generator
+    ) -> Iterator[pa.RecordBatch]:
+        wanted = self._size
+        if rows < self.n_rows:
+            wanted = round(rows * self._size / self.n_rows)
+        place, room = self._places(columns), _Room()
+        for offset, data in line_ranges(self._path, 0, wanted, rng):
+            yield from self._dense(offset, data, columns, place, rows, room)
+
+    def _places(self, columns: Sequence[str]) -> npt.NDArray[np.int64]:
+        """Of each feature its place among the wanted columns; the place after them for others."""
+        place = np.full(self.last + 1 - self.first, len(columns), np.int64)
+        for j, column in enumerate(columns):
+            if column != LABEL:
+                place[int(column[1:]) - self.first] = j
+        return place
+
+    def _tokens(
+        self, data: bytes, offset: int, room: _Room
+    ) -> tuple[npt.NDArray[np.int32], pa.StringArray]:
+        """The feature index (-1: label) and the text of each token."""
+        from sparrowboost.kernels.libsvm import split_tokens
+
+        index, text, end = room.arrays(len(data))
+        n = split_tokens(np.frombuffer(data, np.uint8), index, text, end)
+        if n < 0:
+            bad = -1 - n
+            wide = re.match(rb"[0-9]{9,}", data[bad : bad + 9])
+            self._refuse(offset, data, bad, TOO_WIDE if wide else NO_LINE)
+        texts = pa.StringArray.from_buffers(n, pa.py_buffer(end[: n + 1]), pa.py_buffer(text))
+        return index[:n], texts
+
+    def _dense(
+        self,
+        offset: int,
+        data: bytes,
+        columns: Sequence[str],
+        place: npt.NDArray[np.int64],
+        rows: int,
+        room: _Room,
+    ) -> Iterator[pa.RecordBatch]:
+        index, texts = self._tokens(data, offset, room)
+        try:
+            values = to_numpy(texts.cast(pa.float64()))
+        except pa.ArrowInvalid as error:
+            self._refuse(offset, data, self._find_bad(data), NO_LINE, str(error))
+        starts = np.flatnonzero(index < 0)
+        for first in range(0, len(starts), rows):
+            last = min(first + rows, len(starts))
+            a, b = starts[first], starts[last] if last < len(starts) else len(index)
+            row = np.cumsum(index[a:b] < 0) - 1
+            feature = index[a:b] >= 0
+            dense = _zeros(len(columns) + 1, last - first)
+            dense[place[index[a:b][feature] - self.first], row[feature]] = values[a:b][feature]
+            arrays = [
+                from_numpy(values[a:b][~feature] if c == LABEL else dense[j])
+                for j, c in enumerate(columns)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, list(columns))
+
+    def _find_bad(self, data: bytes) -> int:
+        """Position of the first token that is not a number, found the slow way."""
+        position = 0
+        for line in data.splitlines(keepends=True):
+            for token in line.split(b"#")[0].split():
+                try:
+                    if not token.startswith(b"qid:"):
+                        float(token.rpartition(b":")[2])
+                except ValueError:
+                    return position
+            position += len(line)
+        return 0
+
+    def _refuse(
+        self, offset: int, data: bytes, position: int, what: str, why: str = ""
+    ) -> NoReturn:
+        with open(self._path, "rb") as file:
+            before, left = 0, offset
+            while left > 0:
+                chunk = file.read(min(CHUNK_BYTES, left))
+                before += chunk.count(b"\n")
+                left -= len(chunk)
+        row = before + data.count(b"\n", 0, position) + 1
+        line = data[data.rfind(b"\n", 0, position) + 1 :].split(b"\n")[0][:60]
+        raise DataError(
+            f"{self.name}: row {row} {what}: {line.decode(errors='replace')!r}. {why}".rstrip()
+        )
+
+
+def _zeros(d: int, n: int) -> npt.NDArray[np.float64]:
+    """Zeros (d, n) in Arrow's memory: blocks are freed by other threads, of which C keeps more."""
+    zeros = np.frombuffer(pa.allocate_buffer(8 * d * n), np.float64).reshape(d, n)
+    zeros[:] = 0
+    return zeros
+
+
+def _start_of_row(data: bytes, row: int) -> int:
+    """Position of a row's line, where lines without any token are no rows."""
+    position = 0
+    for line in data.splitlines(keepends=True):
+        if line.split(b"#")[0].strip():
+            if row == 0:
+                break
+            row -= 1
+        position += len(line)
+    return position

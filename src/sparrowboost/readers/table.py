@@ -1,0 +1,295 @@
+"""A source of rows, and which of its columns are what: features, label, weight."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sparrowboost.readers.arrays import arrow_column, arrow_type, from_numpy
+from sparrowboost.readers.base import Files, Unchanged, reading, stamp
+from sparrowboost.readers.formats import Kind, OpenOptions, RowError, Source, open_source
+from sparrowboost.readers.labels import LabelCoder, Value, weights
+from sparrowboost.readers.libsvm import LABEL
+from sparrowboost.readers.npy import column_from_npy
+from sparrowboost.runtime.errors import DataError
+from sparrowboost.runtime.threads import prefetch
+
+ColumnLike = Any  # a column's name or number, an array of values, or the path of a .npy file
+AHEAD = 2  # blocks that wait between two stages of the pipeline
+
+
+class ColumnValues(NamedTuple):
+    """A label or weight that is not in the source: a value for each of its rows."""
+
+    n_values: int
+    read: Callable[[int, int], pa.Array]  # the values of some rows: start, stop
+
+
+class Column(NamedTuple):
+    """A label or weight: a column of the source, or values beside it."""
+
+    name: str
+    beside: ColumnValues | None
+
+    def values(self, batch: pa.RecordBatch, row: int) -> pa.Array:
+        """Its values of a block that begins at `row`."""
+        if self.beside is None:
+            return batch.column(self.name)
+        end = row + batch.num_rows
+        if end > self.beside.n_values:
+            raise DataError(
+                f"{self.name}: has {self.beside.n_values:,} values, the source more rows."
+            )
+        return self.beside.read(row, end)
+
+
+class CodedBlock(NamedTuple):
+    """A row block with its label codes and weights."""
+
+    batch: pa.RecordBatch
+    codes: npt.NDArray[np.uint8]
+    weights: npt.NDArray[np.float32] | None
+
+
+@dataclass
+class Table:
+    """A source, and which of its columns are what."""
+
+    source: Source
+    label: Column
+    weight: Column | None
+    labels: LabelCoder
+    features: dict[str, Kind]
+
+    @property
+    def read_columns(self) -> list[str]:
+        """Columns to read from the source: features, then label and weight if they are there."""
+        extra = [c.name for c in (self.label, self.weight) if c is not None and c.beside is None]
+        return [*self.features, *extra]
+
+    def blocks(self, rows: int, only: Sequence[int] | None = None) -> Generator[CodedBlock]:
+        """All rows in order, or those of some stretches; labels are coded here, in that order."""
+        source = prefetch(self.source.blocks(self.read_columns, rows, only), AHEAD)
+        with closing(source) as batches:
+            for row, batch in self._numbered(batches, only):
+                with self._placed(row):
+                    codes = self.labels.encode(self.label.values(batch, row))
+                w = None if self.weight is None else self._weights(batch, row)
+                yield CodedBlock(batch, codes, w)
+
+    def weighed(
+        self, columns: Sequence[str], rows: int
+    ) -> Generator[tuple[pa.RecordBatch, npt.NDArray[np.float32]]]:
+        """All rows of some columns that weigh anything, in order, with their weights."""
+        assert self.weight is not None
+        read = [*columns, *([] if self.weight.beside else [self.weight.name])]
+        source = prefetch(self.source.blocks(read, rows), AHEAD)
+        with closing(source) as batches:
+            for row, batch in self._numbered(batches, None):
+                w = self._weights(batch, row)
+                there = w > 0
+                yield batch.select(columns).filter(from_numpy(there)), w[there]
+
+    def _weights(self, batch: pa.RecordBatch, row: int) -> npt.NDArray[np.float32]:
+        """Those of a block that begins at `row`."""
+        assert self.weight is not None
+        with self._placed(row):
+            return weights(self.weight.name, self.weight.values(batch, row))
+
+    @contextmanager
+    def _placed(self, row: int) -> Iterator[None]:
+        """Say of what is wrong in a block that begins at `row` where that is."""
+        try:
+            yield
+        except RowError as error:
+            place = place_of(self.source, row + error.row)
+            raise DataError(f"{place}: {error}") from None
+
+    def _numbered(
+        self, batches: Iterable[pa.RecordBatch], only: Sequence[int] | None
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Each batch with the number of its first row in the source."""
+        if only is not None:
+            lengths = self.source.stretches()
+            ends = np.cumsum(lengths).tolist()
+            turn = iter(only)
+            row = end = 0
+            for batch in batches:
+                while row == end:
+                    number = next(turn)
+                    row, end = ends[number] - lengths[number], ends[number]
+                yield row, batch
+                row += batch.num_rows
+            return
+        row = 0
+        for batch in batches:
+            yield row, batch
+            row += batch.num_rows
+        for column in (self.label, self.weight):
+            if column is not None and column.beside is not None and column.beside.n_values != row:
+                raise DataError(
+                    f"{column.name}: has {column.beside.n_values:,} values for the {row:,} rows "
+                    f"of {self.source.name}."
+                )
+
+
+def open_table(
+    data: Any,
+    options: OpenOptions,
+    *,
+    label: ColumnLike | None,
+    weight: ColumnLike | None,
+    positive: Value | None,
+    columns: Sequence[str] | None,
+    exclude: Sequence[str],
+) -> Table:
+    """Open a source and find the columns that the user means."""
+    source = open_source(data, options)
+    if source.n_rows == 0:
+        raise DataError(f"{source.name}: has no rows.")
+    if label is None:
+        if LABEL not in source.columns or (columns is not None and LABEL in columns):
+            raise DataError(
+                f"which column is the label? Pass label= (--label); {source.name} has "
+                f"{_some(source.columns)}."
+            )
+        label = LABEL
+    label_column = _column(source, label, "label")
+    weight_column = None if weight is None else _column(source, weight, "weight")
+    taken = {c.name for c in (label_column, weight_column) if c and c.beside is None}
+    if weight_column and weight_column.beside is None and weight_column.name == label_column.name:
+        raise DataError(f"column {weight_column.name!r} cannot be both label and weight.")
+    left_out = {*taken, *(_name(source, c) for c in exclude)}
+    categorical = {_name(source, c) for c in options.categorical}
+    wanted = source.columns if columns is None else [_name(source, c) for c in columns]
+    names = [c for c in dict.fromkeys(wanted) if c not in left_out]
+    if not names:
+        raise DataError(f"{source.name}: no column is left to be a feature.")
+    features: dict[str, Kind] = {
+        c: "category" if c in categorical else source.kind(c) for c in names
+    }
+    labels = LabelCoder(label_column.name, positive)
+    return Table(source, label_column, weight_column, labels, features)
+
+
+def name_list(names: str | Iterable[Any] | None) -> list[Any]:
+    """Column names as the user gives them: one, several or none."""
+    if names is None:
+        return []
+    return [names] if isinstance(names, str) else list(names)
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:8])
+    return shown + (f", ... ({len(names)} columns)" if len(names) > 8 else "")
+
+
+def _lookup(source: Source) -> Mapping[Any, str]:
+    """What a frame calls its columns, where that is not a string."""
+    return getattr(source, "lookup", {})
+
+
+def _name(source: Source, given: Any) -> str:
+    """The name of the column that the user means."""
+    name = _lookup(source).get(given, given)
+    if name not in source.columns:
+        raise DataError(
+            f"{source.name}: there is no column {given!r}; it has {_some(source.columns)}."
+        )
+    return str(name)
+
+
+def _column(source: Source, given: ColumnLike, what: str) -> Column:
+    """The column or array that the user means by a label or weight argument."""
+    if isinstance(given, os.PathLike):
+        given = os.fspath(given)
+    if isinstance(given, str):
+        if given not in source.columns and is_values_file(given):
+            return Column(Path(given).name, _checked(_file(Path(given)), source, given))
+        return Column(_name(source, given), None)
+    if isinstance(given, int | np.integer) and not isinstance(given, bool):
+        if given in _lookup(source):
+            return Column(_name(source, given), None)
+        if not -len(source.columns) <= given < len(source.columns):
+            raise DataError(f"{source.name}: there is no column number {given} ({what}).")
+        return Column(source.columns[int(given)], None)
+    return Column(what, _checked(_array(given, what), source, what))
+
+
+def is_values_file(given: Any) -> bool:
+    """Whether a label or weight argument is the path of a .npy file."""
+    return isinstance(given, str | os.PathLike) and (
+        os.fspath(given).endswith(".npy") and Path(given).is_file()
+    )
+
+
+def _file(path: Path) -> ColumnValues:
+    """The values of a .npy file, read block by block."""
+    with reading(str(path)):
+        was = stamp(path)
+    values = column_from_npy(path, str(path))
+    file = Unchanged(path, str(path), was)
+
+    def read(start: int, stop: int) -> pa.Array:
+        with file.watched():
+            return values.read(start, stop, values.columns).column(0)
+
+    return ColumnValues(values.n_rows, read)
+
+
+def _array(given: Any, what: str) -> ColumnValues:
+    """Values that the caller holds."""
+    if hasattr(given, "to_arrow"):  # polars
+        given = given.to_arrow()
+    if isinstance(given, np.ndarray) and given.ndim == 2 and given.shape[1] == 1:
+        given = given[:, 0]
+    try:
+        if _is_numbers(given):
+            array = arrow_column(given, arrow_type(given.dtype, what))
+        else:
+            array = given if isinstance(given, pa.Array | pa.ChunkedArray) else pa.array(given)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise DataError(f"{what}: not a column of values ({error}); pass n of them.") from None
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if pa.types.is_nested(array.type):
+        raise DataError(f"{what}: has rows of several values; pass one value for each row.")
+    return ColumnValues(len(array), lambda start, stop: array.slice(start, stop - start))
+
+
+def _is_numbers(given: Any) -> bool:
+    """Whether these are plain numbers, of which an Arrow array needs no conversion of Arrow's."""
+    plain = isinstance(given, np.ndarray) and not np.ma.isMaskedArray(given)
+    return plain and given.ndim == 1 and given.dtype.kind in "iufb"
+
+
+def _checked(values: ColumnValues, source: Source, what: str) -> ColumnValues:
+    if source.exact_rows and values.n_values != source.n_rows:
+        raise DataError(
+            f"{what}: has {values.n_values:,} values for the {source.n_rows:,} rows of "
+            f"{source.name}."
+        )
+    return values
+
+
+def place_of(source: Source, row: int) -> str:
+    """Where in the source a row is, for people: they count from 1, without the header."""
+    if isinstance(source, Files):
+        for part in source.parts:
+            if not part.exact_rows:
+                break
+            if row < part.n_rows:
+                return f"{part.name}: row {row + 1:,}"
+            row -= part.n_rows
+        else:
+            return source.name
+        return f"{source.name}: row {row + 1:,} from the start of {part.name}"
+    return f"{source.name}: row {row + 1:,}"

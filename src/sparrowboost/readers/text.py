@@ -1,0 +1,235 @@
+"""Text files that are made of lines: opened plain or gzipped, read in random byte ranges."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import shutil
+import threading
+import weakref
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrowboost.readers.base import random_runs
+from sparrowboost.runtime.disk import guard_disk
+from sparrowboost.runtime.errors import DataError
+
+CHUNK_BYTES = 1 << 20
+# Bytes at the start of a file from which the first guess at a line's length is made.
+HEAD_BYTES = 1 << 16
+LOAN_SECONDS = 10.0  # to wait for a read of a block, which takes milliseconds
+QUOTE, NEWLINE, RETURN = b'"\n\r'
+
+
+def plain(path: Path, scratch: Path) -> Path:
+    """The file itself, or its unzipped twin in `scratch`: a gzip stream has no random access.
+
+    To be called within `reading`, which explains what the system has against the file.
+    """
+    if not path.is_file():
+        raise DataError(f"{path}: no such file.")
+    # The folder keeps two files of one name apart.
+    twin = scratch / f"{zlib.crc32(str(path.resolve()).encode()):08x}-{path.stem}"
+    try:
+        with open(path, "rb") as file:
+            if path.suffix.lower() != ".gz":
+                return path
+            with (
+                guard_disk(twin, _unpacked_bytes(file)),
+                gzip.open(file, "rb") as packed,
+                open(twin, "wb") as out,
+            ):
+                shutil.copyfileobj(packed, out, CHUNK_BYTES)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path}: not a whole gzip file ({error}); write it again.") from None
+    return twin
+
+
+def _unpacked_bytes(file: BinaryIO) -> int:
+    """At least what a gzip file unpacks to; its last four bytes tell, modulo 4 GB."""
+    size = file.seek(0, io.SEEK_END)
+    file.seek(max(size - 4, 0))
+    told = int.from_bytes(file.read(4), "little")
+    file.seek(0)
+    return max(size, told)
+
+
+def line_ranges(
+    path: Path, start: int, wanted: int, rng: np.random.Generator
+) -> Iterator[tuple[int, bytes]]:
+    """About `wanted` bytes of whole lines, from random places at or after byte `start`.
+
+    Yields the offset of each piece and its bytes; the whole rest, in pieces, if that is less.
+    """
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        for low, high in random_runs(size - start, wanted, rng):
+            yield from _whole_lines(file, start + low, start + high, at_line=low == 0)
+
+
+def _whole_lines(file: BinaryIO, low: int, high: int, at_line: bool) -> Iterator[tuple[int, bytes]]:
+    """Lines that begin in [low, high), a chunk at a time."""
+    file.seek(low)
+    if not at_line:
+        low += len(file.readline())  # the line that began before this place
+    while low < high:
+        data = file.read(min(CHUNK_BYTES, high - low))
+        if not data:
+            return
+        if not data.endswith(b"\n"):
+            data += file.readline()
+        yield low, data
+        low += len(data)
+
+
+def mean_line_bytes(path: Path, start: int) -> float:
+    """A guess at the length of a line, from the first ones."""
+    with open(path, "rb") as file:
+        file.seek(start)
+        head = file.read(HEAD_BYTES)
+    lines = head.count(b"\n") + (not head.endswith(b"\n") and bool(head))
+    return len(head) / max(lines, 1)
+
+
+def has_open_lines(data: bytes) -> bool:
+    """Whether a line ends while a quote is open, if the quotes of `data` pair up from its start."""
+    if b'"' not in data:
+        return False
+    bytes_ = np.frombuffer(data, np.uint8)
+    quotes_before = np.searchsorted(
+        np.flatnonzero(bytes_ == QUOTE), np.flatnonzero(bytes_ == NEWLINE)
+    )
+    return bool(np.any(quotes_before % 2))
+
+
+class Loan:
+    """A file of Python's for as long as Arrow has it; see `lent`."""
+
+    closed = False
+
+    def __init__(self, file: io.FileIO) -> None:
+        self.read = file.read
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@contextmanager
+def lent(file: io.FileIO) -> Iterator[list[Loan]]:
+    """A file to hand to Arrow, in a list to take it from; waits at the end until Arrow has let go.
+
+    Arrow reads ahead in a thread of its own, and does not stop at once when its reader is gone. A
+    thread that asks for the interpreter while that ends would take the process with it.
+    """
+    loan, returned = Loan(file), threading.Event()
+    weakref.finalize(loan, returned.set)
+    hand = [loan]
+    del loan
+    try:
+        yield hand
+    finally:
+        hand.clear()
+        returned.wait(LOAN_SECONDS)
+
+
+class QuoteWatch(io.FileIO):
+    r"""A CSV file that, while it is read, looks for a quote that swallows lines.
+
+    A quote opens at the start of a cell only, and the next one closes it ("" stands for one in the
+    text). A closing quote with more text behind it, and lines between the two, is the opening one
+    of a later cell:
+
+        1,"abc            <- opens, and is not closed
+        2,"def"           <- closes; def" is text of the same cell
+    """
+
+    def __init__(self, path: Path, start: int, delimiter: str) -> None:
+        super().__init__(path, "rb")
+        self.swallowing: int | None = None  # where the first such quote opens
+        self._skip = start  # bytes yet to pass without a look: the header
+        self._base = start  # offset of the next byte to look at
+        self._held = b""  # quotes at the end of what was read: one or two?
+        self._before = NEWLINE  # the byte before the next
+        self._open_at: int | None = None
+        self._spans = False  # whether the open cell goes over lines
+        self._bounds = bytes([NEWLINE, RETURN, *delimiter.encode()])
+        self._is_bound = np.zeros(256, np.bool_)
+        self._is_bound[list(self._bounds)] = True
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = super().read(-1 if size is None else size) or b""
+        fresh = data[self._skip :]
+        self._skip -= len(data) - len(fresh)
+        self._look(self._held + fresh, last=not data)
+        return data
+
+    @property
+    def open_at(self) -> int | None:
+        """Where the quote opens that is still open after lines have passed, if one is."""
+        return self._open_at if self._spans else None
+
+    def _look(self, data: bytes, *, last: bool) -> None:
+        rest = data if last else data.rstrip(b'"')
+        self._held = data[len(rest) :]
+        quoted = self._open_at is not None or b'"' in rest
+        # At the end of the file the last byte may be a quote, with nothing behind it.
+        if rest and quoted and (last or not self._pair_up(rest)):
+            self._step(rest)
+        if rest:
+            self._before = rest[-1]
+        self._base += len(rest)
+        if last and self._open_at is not None and self.swallowing is None:
+            self.swallowing = self._open_at
+
+    def _pair_up(self, data: bytes) -> bool:
+        """Follow quotes that are all where they should be; False if some are not."""
+        bytes_: npt.NDArray[np.uint8] = np.frombuffer(data, np.uint8)
+        quotes = np.flatnonzero(bytes_ == QUOTE)
+        inside = int(self._open_at is not None)
+        opening, closing = quotes[inside::2], quotes[1 - inside :: 2]
+        before = np.where(opening, bytes_[opening - 1], np.uint8(self._before))
+        after = bytes_[closing + 1]  # the last byte is no quote
+        starts = self._is_bound[before]
+        if not np.all(starts | (before == QUOTE)):
+            return False
+        if not np.all(self._is_bound[after] | (after == QUOTE)):
+            return False
+        if len(opening) > len(closing) - inside:  # a cell is open at the end
+            begun = opening[starts]
+            if len(begun):
+                self._open_at, self._spans = self._base + int(begun[-1]), False
+            self._spans |= data.find(b"\n", int(begun[-1]) if len(begun) else 0) >= 0
+        else:
+            self._open_at, self._spans = None, False
+        return True
+
+    def _step(self, data: bytes) -> None:
+        """The same from quote to quote."""
+        place = 0
+        while True:
+            found = data.find(b'"', place)
+            if self._open_at is None:
+                if found < 0:
+                    return
+                before = data[found - 1] if found else self._before
+                if before in self._bounds:
+                    self._open_at, self._spans = self._base + found, False
+                place = found + 1
+                continue
+            stop = len(data) if found < 0 else found
+            self._spans |= data.find(b"\n", place, stop) >= 0
+            if found < 0:
+                return
+            place = found + 1
+            if data[place : place + 1] == b'"':
+                place += 1
+                continue
+            if self._spans and place < len(data) and data[place] not in self._bounds:
+                self.swallowing = self._open_at if self.swallowing is None else self.swallowing
+            self._open_at, self._spans = None, False

@@ -1,0 +1,1 @@
+"""What a training tells, recorded and drawn: history, pictures, a page."""

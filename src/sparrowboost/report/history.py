@@ -1,0 +1,151 @@
+"""The history of a training: its events as columns of numbers."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from sparrowboost.learner.events import Event, Finished, SampleDrawn, TreeAdded
+from sparrowboost.learner.soundness import DEVIATIONS
+from sparrowboost.runtime.errors import DataError
+from sparrowboost.runtime.memory import peak_rss
+
+FORMAT = "sparrow-history"
+VERSION = 2  # 1 had no looks back and no deviations
+
+TREES = (
+    "n_trees", "seconds", "gamma", "gamma_certified", "n_eff", "sample_rows", "rows_scanned",
+    "rows_read", "bytes_read", "n_rules", "n_proved", "run_rows",
+)  # fmt: skip
+LOOKS = {  # column: what it is in a LookBack
+    "look_trees": "n_trees", "own": "own", "fresh": "fresh", "error": "error",
+    "gamma": "gamma", "gamma_certified": "gamma_certified", "gamma_fresh": "gamma_fresh",
+}  # fmt: skip
+SAMPLES = ("n_trees", "seconds", "reason", "rows", "n_eff", "strata", *DEVIATIONS, *LOOKS)
+TOTALS = (
+    "n_trees", "seconds", "rows_scanned", "rows_read", "rows_kept", "n_samples", "bytes_read",
+)  # fmt: skip
+
+
+class History:
+    """A callback that writes down how training goes: numbers only, no model.
+
+    It starts afresh with each training that it listens to. Columns have one entry for each tree
+    or sample, so ``pandas.DataFrame(history.trees)`` is a table.
+
+    Attributes
+    ----------
+    trees : dict of str to list
+        For each tree: n_trees, seconds, gamma, gamma_certified, n_eff, sample_rows, rows_scanned,
+        rows_read, bytes_read, n_rules, n_proved, run_rows; see `sparrowboost.events`.
+    scores : dict of str to list
+        For each tree, the scores of the validation data; empty without.
+    samples : dict of str to list
+        For each sample: n_trees and seconds when it was put in use, reason, rows, n_eff, strata;
+        deviation_negative and deviation_positive, its label_deviation. Of the trees before it, of
+        which its rows tell: look_trees, how many; own, fresh, error, gamma, gamma_certified,
+        gamma_fresh, as in `LookBack` (`sampling/lookback.py`). None where it does not look back.
+    totals : dict
+        Of the last event: n_trees, seconds, rows_scanned, rows_read, rows_kept, n_samples,
+        bytes_read; and peak_bytes, the most memory that the process had held.
+    reason : str or None
+        Why training ended; None until it has.
+
+    Examples
+    --------
+    >>> import numpy as np, sparrowboost
+    >>> X = np.random.default_rng(0).normal(size=(1000, 3))
+    >>> ds = sparrowboost.ingest(X, label=X[:, 0] > 0, verbose=0)
+    >>> history = sparrowboost.History()
+    >>> model = sparrowboost.train(
+    ...     ds, n_estimators=3, valid=(X, X[:, 0] > 0), callbacks=[history], verbose=0
+    ... )
+    >>> history
+    History(3 trees, 1 sample, reason='n_estimators')
+    >>> history.trees["rows_scanned"]
+    [1000, 2000, 3000]
+    >>> [round(loss, 2) for loss in history.evals_result["valid"]["log_loss"]]
+    [0.59, 0.52, 0.45]
+    """
+
+    def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        self.trees: dict[str, list[Any]] = {name: [] for name in TREES}
+        self.samples: dict[str, list[Any]] = {name: [] for name in SAMPLES}
+        self.scores: dict[str, list[float]] = {}
+        self.totals: dict[str, Any] = {}
+        self.reason: str | None = None
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, SampleDrawn):
+            if event.n_samples == 1:
+                self._clear()
+            self._add_sample(event)
+        elif isinstance(event, TreeAdded):
+            for name, column in self.trees.items():
+                column.append(getattr(event, name))
+            for name, score in event.scores.items():
+                self.scores.setdefault(name, []).append(score)
+        elif isinstance(event, Finished):
+            self.reason = event.reason
+        self.totals |= {name: getattr(event, name) for name in TOTALS}
+        if not isinstance(event, TreeAdded):  # trees may take less time than to ask
+            self.totals["peak_bytes"] = peak_rss()
+
+    def _add_sample(self, event: SampleDrawn) -> None:
+        row = (event.n_trees, event.seconds, event.reason, event.sample_rows, event.n_eff)
+        look = [None if event.look is None else getattr(event.look, of) for of in LOOKS.values()]
+        values = (*row, dict(event.strata), *event.label_deviation, *look)
+        for column, value in zip(self.samples.values(), values, strict=True):
+            column.append(value)
+
+    @property
+    def evals_result(self) -> dict[str, dict[str, list[float]]]:
+        """``{"valid": {"log_loss": [...], ...}}``, one score for each tree; {} without any."""
+        return {"valid": self.scores} if self.scores else {}
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as numbers, strings, lists and dicts, for `json.dump`."""
+        strata = [{str(k): w for k, w in of.items()} for of in self.samples["strata"]]
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "trees": {name: list(column) for name, column in self.trees.items()},
+            "scores": {name: list(column) for name, column in self.scores.items()},
+            "samples": {name: list(column) for name, column in self.samples.items()}
+            | {"strata": strata},
+            "totals": dict(self.totals),
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """The history that `to_json` gave."""
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise DataError("this is not a history of a training; give what to_json returned.")
+        if data["version"] not in range(1, VERSION + 1):
+            raise DataError(
+                f"the history has version {data['version']}, this Sparrow reads up to {VERSION}; "
+                "use the Sparrow that wrote it, or a newer one."
+            )
+        self = cls()
+        self.trees = {name: list(data["trees"][name]) for name in TREES}
+        self.scores = {name: list(column) for name, column in data["scores"].items()}
+        samples = data["samples"]
+        if data["version"] == 1:
+            nothing = [None] * len(samples["n_trees"])
+            samples = samples | dict.fromkeys((*DEVIATIONS, *LOOKS), nothing)
+        self.samples = {name: list(samples[name]) for name in SAMPLES}
+        self.samples["strata"] = [
+            {int(k): w for k, w in of.items()} for of in self.samples["strata"]
+        ]
+        self.totals, self.reason = dict(data["totals"]), data["reason"]
+        return self
+
+    def __repr__(self) -> str:
+        trees, samples = len(self.trees["n_trees"]), len(self.samples["n_trees"])
+        return (
+            f"History({trees} {'tree' if trees == 1 else 'trees'}, "
+            f"{samples} {'sample' if samples == 1 else 'samples'}, reason={self.reason!r})"
+        )

@@ -1,0 +1,128 @@
+"""The disk: room on it, and files that are whole or not there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrowboost.runtime.errors import DiskFullError
+from sparrowboost.runtime.memory import format_size
+
+PIECE_BYTES = 1 << 20  # read at once
+CRC_BYTES = 4
+
+
+def check_room(path: Path, needed: int) -> None:
+    """A DiskFullError if the disk that holds `path` has less than `needed` bytes free."""
+    free = shutil.disk_usage(path).free
+    if free < needed:
+        raise DiskFullError(_message(path, needed, free))
+
+
+@contextmanager
+def guard_disk(path: Path, needed: int) -> Iterator[None]:
+    """Turn "no space left" into a DiskFullError that names the path and the bytes needed."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFullError(
+                _message(path, needed, shutil.disk_usage(path.parent).free)
+            ) from error
+        raise
+
+
+def write_all(file: int, data: npt.NDArray[np.uint8], offset: int) -> None:
+    """Write every byte of a contiguous array at an offset: one call may write fewer."""
+    view = data.data.cast("B")
+    while view:
+        n = os.pwrite(file, view, offset)
+        view, offset = view[n:], offset + n
+
+
+def read_all(file: int, out: npt.NDArray[np.uint8], offset: int) -> int:
+    """Fill a contiguous array from an offset; returns the bytes read, fewer only at the end."""
+    view = out.data.cast("B")
+    total = 0
+    while view:
+        n = os.preadv(file, [view], offset + total)
+        if n == 0:
+            break
+        view, total = view[n:], total + n
+    return total
+
+
+def save_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Write arrays and a checksum to a file, which is on the disk when it returns."""
+    with guard_disk(path, sum(a.nbytes for a in arrays.values())), open(path, "w+b") as file:
+        np.savez(file, **dict[str, Any](arrays))
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        crc32 = _crc32(file, size)
+        file.seek(size)
+        file.write(crc32.to_bytes(CRC_BYTES, "little"))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def load_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """The arrays that `save_arrays` wrote; an OSError or a ValueError if they are not all there."""
+    with open(path, "rb") as file:
+        size = max(file.seek(0, os.SEEK_END) - CRC_BYTES, 0)
+        file.seek(0)
+        if _crc32(file, size) != int.from_bytes(file.read(CRC_BYTES), "little") or not size:
+            raise ValueError(f"{path.name}: its checksum does not match")
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+
+
+def file_crc32(path: Path) -> int:
+    """The checksum of a file."""
+    with open(path, "rb") as file:
+        return _crc32(file, path.stat().st_size)
+
+
+def _crc32(file: BinaryIO, size: int) -> int:
+    """The checksum of the next `size` bytes, or of those that there are."""
+    crc32 = 0
+    while size > 0 and (data := file.read(min(size, PIECE_BYTES))):
+        crc32 = zlib.crc32(data, crc32)
+        size -= len(data)
+    return crc32
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file in one step: whatever happens, `path` is all of `data` or what it was before."""
+    with replacing(path) as partial, guard_disk(path, len(data)), open(partial, "xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a name beside `path` to write to; move it to `path` if all went well, else delete it."""
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        yield partial
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _message(path: Path, needed: int, free: int) -> str:
+    return (
+        f"{path}: the disk is full: {format_size(needed)} ({needed:,} bytes) needed, "
+        f"{format_size(free)} free. Make room, or write to another disk."
+    )

@@ -1,0 +1,226 @@
+"""Bytes: what the user allows, what the machine has, what the process holds."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import re
+import resource
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from sparrowboost.runtime.errors import MemoryLimitError
+
+UNITS = {
+    "": 1, "B": 1,
+    "K": 10**3, "KB": 10**3, "KIB": 2**10,
+    "M": 10**6, "MB": 10**6, "MIB": 2**20,
+    "G": 10**9, "GB": 10**9, "GIB": 2**30,
+    "T": 10**12, "TB": 10**12, "TIB": 2**40,
+}  # fmt: skip
+
+# A guest on the machine: a quarter leaves room for the page cache and for other work.
+DEFAULT_SHARE = 0.25
+CODE_BYTES = 20_000_000  # what is still to be loaded of libraries, and what allocators keep
+# Of an array that is mapped by itself. Row blocks are smaller: they come and go all the time, and
+# mapping each would cost ingest half its time again.
+MAPPED_BYTES = 4 << 20
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+COMPILER = "libllvmlite"
+MAPPING = re.compile(
+    r"^(?P<start>[0-9a-f]+)-(?P<end>[0-9a-f]+) (?P<may>\S+) \S+ \S+ \S+ *(?P<file>.*)\n"
+    r"(?:\w+:.*\n)*?Anonymous: *(?P<written>\d+) kB\n"
+    r"(?:\w+:.*\n)*?Swap: *(?P<swapped>\d+) kB\n",
+    re.MULTILINE,
+)
+
+
+def parse_size(size: int | float | str) -> int:
+    """Bytes of a size such as ``"512MB"``, ``"1.5 GiB"`` or ``2**30``.
+
+    Examples
+    --------
+    >>> parse_size("512MB"), parse_size("2GiB"), parse_size(1000)
+    (512000000, 2147483648, 1000)
+    """
+    if isinstance(size, str):
+        match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]*)\s*", size)
+        if match is None or match[2].upper() not in UNITS:
+            raise MemoryLimitError(
+                f"memory size {size!r} is not understood; write a number and a unit, "
+                "such as '512MB', '2GiB' or '1.5G'."
+            )
+        size = float(match[1]) * UNITS[match[2].upper()]
+    number = isinstance(size, int | float | np.number) and not isinstance(size, bool)
+    if not number or not 0 < size < float("inf"):
+        raise MemoryLimitError(f"memory size must be positive and finite, got {size!r}.")
+    return int(size)
+
+
+def format_size(n_bytes: float) -> str:
+    """Bytes for people, in the units that `parse_size` reads.
+
+    Examples
+    --------
+    >>> format_size(512_000_000), format_size(1_234_567_890), format_size(17)
+    ('512 MB', '1.23 GB', '17 B')
+    """
+    for unit, factor in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
+        if n_bytes >= factor:
+            return (
+                f"{n_bytes / factor:.3g} {unit}"
+                if n_bytes < 999.5 * factor
+                else (f"{n_bytes / factor:.0f} {unit}")
+            )
+    return f"{n_bytes:.0f} B"
+
+
+def _read_limit(path: Path) -> int | None:
+    """The limit in a cgroup file, None where there is none."""
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return None
+    # v2 writes "max", v1 a number near 2**63, for "no limit".
+    return int(text) if text.isdigit() and int(text) < 2**60 else None
+
+
+def cgroup_limit(
+    proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
+) -> int | None:
+    """The smallest memory limit of this process's cgroups (v1 and v2), None if unlimited.
+
+    A limit may stand at any level above the process, so every parent is read. In a container the
+    path that /proc names may not be visible; then its mount's root holds the limit.
+    """
+    try:
+        lines = proc.read_text().splitlines()
+    except OSError:
+        return None
+    limits = []
+    for line in lines:
+        if line.count(":") < 2:
+            continue
+        _, controllers, group = line.split(":", 2)
+        if controllers == "":
+            bases, name = [root, root / "unified"], "memory.max"
+        elif "memory" in controllers.split(","):
+            bases, name = [root / "memory"], "memory.limit_in_bytes"
+        else:
+            continue
+        for base in bases:
+            here = base / group.lstrip("/")
+            for level in (here, *here.parents):
+                limits.append(_read_limit(level / name))
+                if level == base:
+                    break
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def machine_memory() -> int:
+    """Bytes that this process may ever use: the machine's memory, or less by its cgroup."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(physical, cgroup_limit() or physical)
+
+
+def resolve_limit(memory_limit: int | float | str | None) -> int:
+    """The user's limit in bytes; without one, a modest share of what the machine allows."""
+    if memory_limit is None:
+        return int(machine_memory() * DEFAULT_SHARE)
+    return parse_size(memory_limit)
+
+
+def give_back_early() -> None:
+    """Let allocators give back what was freed: it counts as the process's for as long as not.
+
+    For the whole process, so only for those who set a limit. Arrow then allocates as all others do:
+    an ingest of 20 columns peaks 25 MB higher with Arrow's pool, and is no faster. And malloc maps
+    large arrays one by one, such as those of samples. By itself it stops doing so once one was
+    freed: a training with 19 samples then took 55 MB more.
+    """
+    import pyarrow
+
+    pyarrow.set_memory_pool(pyarrow.system_memory_pool())
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # of the GNU C library only
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES)
+        mallopt(M_TRIM_THRESHOLD, 2 * MAPPED_BYTES)  # as malloc would have it, had it come to this
+
+
+def leave_out_scipy() -> None:
+    """Load numba without `scipy.linalg`, which it imports to see whether it is there: 16 MB.
+
+    Who needs it later can import it, numba included. Another thread that did so meanwhile would
+    fail: only for a process of our own.
+    """
+    if "scipy.linalg" in sys.modules:
+        return
+    sys.modules["scipy.linalg"] = None  # type: ignore[assignment] # so that importing it fails
+    try:
+        import numba.np.arraymath  # noqa: F401
+    except ImportError:  # then it is needed, and is imported with the first kernel
+        pass
+    finally:
+        del sys.modules["scipy.linalg"]
+
+
+def release() -> None:
+    """Give back what the allocators keep of memory that is free: it counts as the process's."""
+    import pyarrow
+
+    for backend in pyarrow.supported_memory_backends():  # what Arrow uses itself, whatever is set
+        getattr(pyarrow, f"{backend}_memory_pool")().release_unused()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of the GNU C library only
+    if trim is not None:
+        trim(0)
+
+
+def give_back_code(library: str = COMPILER) -> None:
+    """Give back the pages of a library's code: they are read again from its file where needed.
+
+    Of memory that is counted the compiler's code is the largest part, and once the kernels are
+    there it is not run. Only what is as in the file is given back: pages that were written to would
+    be lost.
+    """
+    try:
+        text = Path("/proc/self/smaps").read_text()
+    except OSError:  # not Linux
+        return
+    madvise = ctypes.CDLL(None).madvise
+    madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    for area in MAPPING.finditer(text):
+        as_in_file = area["written"] == "0" and area["swapped"] == "0" and "w" not in area["may"]
+        if as_in_file and library in area["file"]:
+            start, end = int(area["start"], 16), int(area["end"], 16)
+            madvise(start, end - start, mmap.MADV_DONTNEED)
+
+
+def rss() -> int:
+    """Bytes of memory that this process holds now."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:  # no /proc (macOS): the peak is the nearest thing to be had
+        return peak_rss()
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def held() -> int:
+    """Bytes that the process holds whatever it does next, to plan a job beside."""
+    release()
+    give_back_code()
+    return rss() + CODE_BYTES
+
+
+def peak_rss() -> int:
+    """Bytes of memory that this process held at its highest."""
+    try:
+        match = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    except OSError:
+        match = None
+    if match is not None:
+        return int(match[1]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

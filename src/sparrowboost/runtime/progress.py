@@ -1,0 +1,207 @@
+"""What the user sees of a long job: a bar on a terminal, lines in a log, or nothing."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from sparrowboost.runtime.memory import format_size
+
+log = logging.getLogger("sparrowboost")
+
+LINE_SECONDS = 5.0  # between two lines of plain progress
+COMPILE_SECONDS = 1.0  # kernels that take longer than this are not loaded but compiled: say so
+
+
+class Task(Protocol):
+    """One stretch of work under way."""
+
+    def advance(self, n: int, n_bytes: int = 0) -> None:
+        """Say that so much more is done."""
+        ...
+
+
+class Progress(Protocol):
+    """Shows tasks one after the other."""
+
+    def task(self, what: str, total: int | None, unit: str = "rows") -> Any:
+        """A context manager that gives a Task."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Say something in passing."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: Any) -> None: ...
+
+
+def make_progress(verbose: int) -> Progress:
+    """A bar if `verbose` and standard error is a terminal, lines if not, nothing with 0."""
+    if verbose <= 0:
+        return Silent()
+    return Bar() if sys.stderr.isatty() else Lines()
+
+
+@contextmanager
+def compiling(progress: Progress) -> Iterator[None]:
+    """Says so if loading the kernels takes long: then they are compiled, which is done once."""
+    slow = threading.Timer(
+        COMPILE_SECONDS, progress.note, ("compiling the kernels, on the first run only",)
+    )
+    slow.start()
+    try:
+        yield
+    finally:
+        slow.cancel()
+
+
+class Silent:
+    """Shows nothing."""
+
+    @contextmanager
+    def task(self, what: str, total: int | None, unit: str = "rows") -> Iterator[Task]:
+        yield self
+
+    def advance(self, n: int, n_bytes: int = 0) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        pass
+
+
+class Lines:
+    """Shows progress as log lines: key=value, one every few seconds and one at the end."""
+
+    def __enter__(self) -> Self:
+        self._handler: logging.Handler | None = None
+        self._level = log.level
+        if not log.hasHandlers():  # nobody set up logging, and the user asked to be told
+            self._handler = logging.StreamHandler(sys.stderr)
+            self._handler.setFormatter(logging.Formatter("%(message)s"))
+            log.addHandler(self._handler)
+            log.setLevel(logging.INFO)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        if self._handler is not None:
+            log.removeHandler(self._handler)
+            log.setLevel(self._level)
+
+    @contextmanager
+    def task(self, what: str, total: int | None, unit: str = "rows") -> Iterator[Task]:
+        task = _LineTask(what, total, unit)
+        yield task
+        task.line(done=True)
+
+    def note(self, text: str) -> None:
+        log.info("note=%r", text)
+
+
+class _LineTask:
+    def __init__(self, what: str, total: int | None, unit: str) -> None:
+        self._what, self._total, self._unit = what, total, unit
+        self._n = self._bytes = 0
+        self._start = self._said = time.monotonic()
+
+    def advance(self, n: int, n_bytes: int = 0) -> None:
+        self._n += n
+        self._bytes += n_bytes
+        if time.monotonic() - self._said >= LINE_SECONDS:
+            self.line()
+
+    def line(self, *, done: bool = False) -> None:
+        self._said = time.monotonic()
+        seconds = max(self._said - self._start, 1e-9)
+        speed = self._n / seconds
+        parts = [f"task={self._what!r}", f"{self._unit}={self._n}"]
+        if self._total and not done:
+            left = max(self._total - self._n, 0) / speed if speed else float("inf")
+            parts += [f"of={self._total}", f"seconds_left={left:.0f}"]
+        parts += [
+            f"{self._unit}_per_second={speed:.3g}"
+            if speed < 100
+            else f"{self._unit}_per_second={speed:.0f}"
+        ]
+        parts += [f"bytes={self._bytes}"] if self._bytes else []
+        parts += [f"seconds={seconds:.1f}"]
+        log.info(" ".join(parts))
+
+
+class Bar:
+    """Shows a bar with rows per second, bytes and time left."""
+
+    def __enter__(self) -> Self:
+        from rich import progress as rp
+        from rich.console import Console
+
+        self._rich = rp.Progress(
+            rp.TextColumn("{task.description:<22}"),
+            rp.BarColumn(bar_width=24),
+            rp.TaskProgressColumn(),
+            rp.TextColumn("{task.fields[speed]:>12}"),
+            rp.TextColumn("{task.fields[size]:>8}"),
+            rp.TimeRemainingColumn(elapsed_when_finished=True),
+            console=Console(stderr=True),
+        )
+        self._rich.start()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._rich.stop()
+
+    @contextmanager
+    def task(self, what: str, total: int | None, unit: str = "rows") -> Iterator[Task]:
+        key = self._rich.add_task(what, total=total, speed="", size="")
+        task = _BarTask(self._rich, key, unit)
+        yield task
+        task.finish()
+
+    def note(self, text: str) -> None:
+        self._rich.console.print(text)
+
+
+class _BarTask:
+    def __init__(self, rich: Any, key: Any, unit: str) -> None:
+        self._rich, self._key, self._unit = rich, key, unit
+        self._n = self._bytes = 0
+        self._start = time.monotonic()
+
+    def advance(self, n: int, n_bytes: int = 0) -> None:
+        self._n += n
+        self._bytes += n_bytes
+        speed = self._n / max(time.monotonic() - self._start, 1e-9)
+        self._rich.update(
+            self._key,
+            completed=self._n,
+            speed=f"{_short(speed)} {self._unit}/s",
+            size=format_size(self._bytes) if self._bytes else "",
+        )
+
+    def finish(self) -> None:
+        self._rich.update(self._key, total=self._n, completed=self._n)
+
+
+def _short(number: float) -> str:
+    for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= factor:
+            return f"{number / factor:.3g}{unit}"
+    return f"{number:.0f}"

@@ -1,0 +1,153 @@
+"""What fresh rows say of the last trees.
+
+A tree is chosen on a sample, so that it fits the sample's own noise, too, and seems to gain more
+than it does. While trees are added, the next sample is drawn in the background, whatever rows they
+were grown on. So when it comes, the fall of the loss that they brought is measured twice, on the
+sample that they were grown on and on the fresh one, which is as good as all data.
+
+Of a step that takes a share r (the learning rate) of what a leaf's rows ask for, with g what they
+would gain if they were all data and e what their noise adds:
+
+    own    (2 r - r**2) (g + e)         the fall on the rows that the leaf was fitted to
+    fresh  (2 r - r**2) g - r**2 e      on others: the part r of the noise that was taken in costs
+                                        its square
+    own - fresh = 2 r e
+
+So the noise costs (own - fresh) r / 2 of what would be gained without, fresh + (own - fresh) r / 2.
+It falls as 1 / rows: twice the rows, half the cost.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrowboost.kernels.metrics import add_falls, add_losses
+from sparrowboost.kernels.scores import apply_trees
+from sparrowboost.model.losses import MAX_MARGIN
+from sparrowboost.model.model import Model
+from sparrowboost.model.tree import GrownTree, goes_left
+from sparrowboost.runtime.threads import WorkerPool
+from sparrowboost.sampling.sample import Sample
+
+EDGE_ROWS = 1 << 14  # of fresh rows, of which the advantage of each tree's first split is taken
+MOST_COST = 1.0  # where fresh rows gain nothing, all is lost
+
+Scores = npt.NDArray[np.float32]
+
+
+class LookBack(NamedTuple):
+    """The last trees, on their own rows and on fresh ones."""
+
+    n_trees: int  # how many
+    own: float  # fall of the loss for each row of the data, on the rows on which they were grown
+    fresh: float  # on rows that had no part in them
+    error: float  # standard deviation of `fresh`
+    gamma: float  # mean advantage of the trees' first splits, when they were found
+    gamma_certified: float  # what was certain of it
+    gamma_fresh: float  # on fresh rows
+
+    def cost(self, rate: float) -> float:
+        """The share of what would be gained that the sample's noise costs, from 0 to 1."""
+        lost = max(self.own - self.fresh, 0.0) * rate / 2
+        gained = max(self.fresh, 0.0)
+        return lost / (gained + lost) if gained + lost > 0 else MOST_COST
+
+
+class Mark:
+    """Where a sample stands now: trees that are noted from here on can be looked back at."""
+
+    def __init__(self, sample: Sample, model: Model | None, workers: WorkerPool, loss: str) -> None:
+        """A sample that is not up to date with a model is brought there."""
+        self._sample, self._workers, self._loss = sample, workers, loss
+        self._first = sample.n_trees if model is None else model.n_trees
+        self._before = self._loss_of_all(model)
+        self._grown: list[GrownTree] = []
+
+    def note(self, grown: GrownTree) -> None:
+        """Take note of a tree that was added."""
+        self._grown.append(grown)
+
+    def look_back(self, fresh: Sample, model: Model) -> LookBack | None:
+        """Compare both samples, which are up to date then; None if there was no tree."""
+        if not self._grown or not fresh.n:
+            return None
+        gamma_fresh = self._fresh_edges(fresh, model)
+        own = self._before - self._loss_of_all(model)
+        totals = np.zeros((fresh.n_blocks, 2))
+
+        def work(block: int) -> None:
+            rows, logistic = fresh.rows(block), self._loss == "logistic"
+            before, seen = self._before_trees(fresh, rows, model), fresh.score[rows]
+            fresh.refresh(block, model.forest, model.n_trees)
+            u, total = fresh.u[rows], totals[block]
+            add_falls(fresh.label[rows], before, seen, u, MAX_MARGIN, logistic, total)
+
+        self._workers.run([partial(work, block) for block in range(fresh.n_blocks)])
+        fall, squares = totals.sum(0).tolist()
+        # By the true number of rows: by that for which a draw stands, it would be off where rows of
+        # next to no weight are many, and most of them in no draw.
+        return LookBack(
+            n_trees=len(self._grown),
+            own=own / self._sample.of_rows,
+            fresh=fall / fresh.of_rows,
+            error=squares**0.5 / fresh.of_rows,
+            gamma=float(np.mean([grown.gamma for grown in self._grown])),
+            gamma_certified=float(np.mean([grown.gamma_certified for grown in self._grown])),
+            gamma_fresh=gamma_fresh,
+        )
+
+    def _before_trees(self, fresh: Sample, rows: slice, model: Model) -> Scores:
+        """Scores of some fresh rows without the trees that were noted."""
+        before = fresh.score[rows].copy()
+        if fresh.n_trees > self._first:  # drawn when some of these trees were there
+            values = np.zeros_like(before)
+            trees = self._first, fresh.n_trees
+            apply_trees(fresh.bins[rows], *model.forest.arrays, *trees, values)
+            before -= values
+        return before
+
+    def _fresh_edges(self, fresh: Sample, model: Model) -> float:
+        """Mean advantage of the trees' first splits, each under the model before it."""
+        rows = slice(0, min(fresh.n, EDGE_ROWS))
+        bins, label, u = fresh.bins[rows], fresh.label[rows], fresh.u[rows]
+        score = self._before_trees(fresh, rows, model)
+        w, edges = np.empty(len(label), np.float32), []
+        for number, grown in enumerate(self._grown, self._first):
+            fresh.loss.weigh(label, u, score, w, np.empty(2))
+            edges.append(first_edge(grown, bins, label, w))
+            apply_trees(bins, *model.forest.arrays, number, number + 1, score)
+        return float(np.mean(edges))
+
+    def _loss_of_all(self, model: Model | None) -> float:
+        """The loss of all rows of the data, as the sample tells when brought up to date."""
+        sample = self._sample
+        totals = np.zeros((sample.n_blocks, 3))
+
+        def work(block: int) -> None:
+            if model is not None:
+                sample.refresh(block, model.forest, model.n_trees)
+            rows = sample.rows(block)
+            label, score, u = sample.label[rows], sample.score[rows], sample.u[rows]
+            add_losses(label, score, u, MAX_MARGIN, totals[block])
+
+        self._workers.run([partial(work, block) for block in range(sample.n_blocks)])
+        _, logistic, exponential = totals.sum(0).tolist()
+        return float(logistic if self._loss == "logistic" else exponential)
+
+
+def first_edge(
+    grown: GrownTree,
+    bins: npt.NDArray[np.uint8],
+    label: npt.NDArray[np.uint8],
+    w: npt.NDArray[np.float32],
+) -> float:
+    """The advantage that a tree's first split has on other rows, its sides saying what they did."""
+    tree = grown.tree
+    side = goes_left(tree.mask[:1])[0].astype(np.int64)[bins[:, int(tree.feature[0])]]
+    (r0, r1), (l0, l1) = np.bincount(2 * side + label, w, 4).reshape(2, 2)
+    left, right = grown.sides
+    return float(0.5 * (left * (l1 - l0) + right * (r1 - r0)) / (l0 + l1 + r0 + r1))

@@ -1,0 +1,187 @@
+"""The sample: rows in memory, with scores and weights that are brought up to date when scanned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrowboost.model.forest import Forest
+from sparrowboost.model.losses import Loss
+from sparrowboost.store.lookup import Bins
+
+# Of a block, rows are numbered by 16 bits, and their bins stay in a core's cache while it is split.
+BLOCK_ROWS = 1 << 14
+STATE = tuple(f"sample_{name}" for name in ("bins", "label", "u", "score", "copies", "numbers"))
+
+
+def keep_every_second(array: npt.NDArray[Any], start: int, n: int) -> None:
+    """Move rows start, start + 2, ... of the first n to the front, a few at a time.
+
+    Examples
+    --------
+    >>> a = np.arange(6)
+    >>> keep_every_second(a, 1, 6)
+    >>> a[:3]
+    array([1, 3, 5])
+    """
+    kept = array[start:n:2]
+    for at in range(0, len(kept), BLOCK_ROWS):  # at once, it would take another half of the room
+        part = slice(at, at + BLOCK_ROWS)
+        array[: len(kept)][part] = kept[part]
+
+
+class Sample:
+    """Rows drawn from the data, each with an importance that makes up for how likely it was drawn.
+
+    Parameters
+    ----------
+    bins : (n, d) uint8
+    label : (n,) uint8
+    u : (n,) float32
+        Importance: the user's weight over the probability of being drawn.
+    score : (n,) float32
+        H(x) under the first `n_trees` trees. The sample owns it from now on.
+    n_trees : int
+    loss : Loss
+    whole : bool
+        Whether these are all rows of the data.
+    copies : (n,) float32
+        Rows of the data that each stands for: 1 / the probability of being drawn.
+    counted : bool
+        Whether importances are numbers of rows, so that one of 3 is as good as three rows.
+    of_rows : int, optional
+        Rows of the data that it was drawn from; by default its own.
+    """
+
+    def __init__(
+        self,
+        bins: Bins,
+        label: npt.NDArray[np.uint8],
+        u: npt.NDArray[np.float32],
+        score: npt.NDArray[np.float32],
+        n_trees: int,
+        loss: Loss,
+        *,
+        whole: bool,
+        copies: npt.NDArray[np.float32],
+        counted: bool = False,
+        of_rows: int | None = None,
+    ) -> None:
+        self.of_rows = len(label) if of_rows is None else of_rows
+        self.bins, self.label, self.u, self.score, self.copies = bins, label, u, score, copies
+        self.n, self.whole, self.counted, self.loss = len(label), whole, counted, loss
+        self.n_blocks = -(-self.n // BLOCK_ROWS)
+        self.w = np.empty(self.n, np.float32)
+        self._version = np.full(self.n_blocks, n_trees)
+        self._totals = np.empty((self.n_blocks, 2))  # of each block: sum of w, of w**2
+        self._heaviest = np.empty(self.n_blocks, np.float32)
+        for block in range(self.n_blocks):
+            self._weigh(block)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Note how the sample is while it is new: its n_eff, and what an ordinary row weighs."""
+        self.n_eff_drawn = self.n_eff
+        # The mean over the weight, not over rows: where few rows hold most of it, these are what
+        # l2 and min_child_weight count. A million light ones are no evidence of anything.
+        weight, squares = self._totals.sum(0).tolist()
+        if self.counted:  # a row of weight 3 is three
+            squares = sum(self._squares_of_counts(block) for block in range(self.n_blocks))
+        self.unit = squares / weight if weight > 0 else 0.0
+
+    def _squares_of_counts(self, block: int) -> float:
+        rows = self.rows(block)
+        w, u = self.w[rows].astype(np.float64), self.u[rows]
+        return float((w[u > 0] ** 2 / u[u > 0]).sum())
+
+    @property
+    def n_trees(self) -> int:
+        """Trees that all its scores hold, those of blocks that were not scanned lately, too."""
+        return int(self._version.min()) if self.n else 0
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """The sample as it is now, to go on from; no tree was grown on it yet."""
+        numbers = np.array([self._version[0], self.n_eff_drawn, self.unit, self.of_rows])
+        arrays = (self.bins, self.label, self.u, self.score, self.copies, numbers)
+        return dict(zip(STATE, arrays, strict=True))
+
+    @classmethod
+    def restored(cls, state: Mapping[str, npt.NDArray[Any]], loss: Loss) -> Sample:
+        """The sample of a state."""
+        bins, label, u, score, copies, numbers = (state[name] for name in STATE)
+        n_trees, n_eff, unit, of_rows = numbers.tolist()
+        sample = cls(bins, label, u, score, int(n_trees), loss, whole=False, copies=copies)
+        sample.n_eff_drawn, sample.unit, sample.of_rows = n_eff, unit, int(of_rows)
+        return sample
+
+    def bound_shares(self, share: float) -> None:
+        """Cut the importance of rows, so that none holds more than this share of all weight.
+
+        If k rows are cut to the weight `most` and `rest` is that of the others, then
+        most = share * (rest + k * most). To cut some lowers the total, so that more may have to be.
+        Of so few rows that one must hold more, none is cut.
+        """
+        if share * np.count_nonzero(self.w) <= 1:
+            return
+        most, heavy = share * self.weight, np.empty(0, np.int64)
+        while len(more := np.flatnonzero(self.w > most)) > len(heavy):
+            heavy = more
+            rest = max(self.weight - float(self.w[heavy].sum(dtype=np.float64)), 0.0)
+            if share * len(heavy) >= 1 or rest == 0:  # by rounding
+                break
+            most = share * rest / (1 - share * len(heavy))
+        if len(heavy):
+            self.u = self.u.copy() if self.u is self.copies else self.u
+            self.u[heavy] *= most / self.w[heavy]
+            for block in np.unique(heavy // BLOCK_ROWS):
+                self._weigh(int(block))
+            self._settle()
+
+    def rows(self, block: int) -> slice:
+        return slice(block * BLOCK_ROWS, min((block + 1) * BLOCK_ROWS, self.n))
+
+    def _weigh(self, block: int) -> None:
+        rows = self.rows(block)
+        self.loss.weigh(
+            self.label[rows], self.u[rows], self.score[rows], self.w[rows], self._totals[block]
+        )
+        self._heaviest[block] = self.w[rows].max()
+
+    def refresh(self, block: int, forest: Forest, n_trees: int) -> None:
+        """Bring the scores and weights of a block up to date."""
+        from sparrowboost.kernels.scores import apply_trees
+
+        if self._version[block] < n_trees:
+            rows = self.rows(block)
+            apply_trees(
+                np.ascontiguousarray(self.bins[rows]),  # a scanner may have turned them
+                *forest.arrays,
+                int(self._version[block]),
+                n_trees,
+                self.score[rows],
+            )
+            self.mark(block, n_trees)
+
+    def mark(self, block: int, n_trees: int) -> None:
+        """Say that a block's scores hold so many trees now; its weights follow."""
+        self._version[block] = n_trees
+        self._weigh(block)
+
+    @property
+    def n_eff(self) -> float:
+        """(sum w)**2 / sum w**2, each block's as of when it was last scanned."""
+        total, squares = self._totals.sum(0)
+        return float(total * total / squares) if squares > 0 else 0.0
+
+    @property
+    def heaviest(self) -> float:
+        """The largest w."""
+        return float(self._heaviest.max(initial=0.0))
+
+    @property
+    def weight(self) -> float:
+        """Sum of w, an estimate of the sum over all data."""
+        return float(self._totals[:, 0].sum())

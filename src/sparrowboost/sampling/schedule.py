@@ -1,0 +1,251 @@
+"""The schedule of samples: how many rows each has, and when the next one is due."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrowboost.model.model import Model
+from sparrowboost.model.tree import GrownTree
+from sparrowboost.runtime.threads import WorkerPool
+from sparrowboost.sampling.lookback import LookBack, Mark
+from sparrowboost.sampling.sample import Sample
+from sparrowboost.sampling.sampler import Sampler, WeightEstimate
+
+FIRST_ROWS = 1 << 15  # of the first sample: early edges are large and need few rows
+ROWS_PER_RULE = 500  # of a sample: more rules than it has such, and they fit its noise once more
+MOST_TIMES = 8.0  # as many rows where it is smaller than it should be, and cannot grow
+FULL_RATE = 0.3  # learning rate below which fewer rows do, by its root: smaller steps fit less
+COST = 0.01  # share of what trees gain that the noise of their sample may cost
+EARLY = 0.5  # how worn the sample is when the next one is begun, in the background
+GROWTH = 2  # at most, from one sample to the next
+LEAP = 8  # the same where trees were worth nothing
+CONVERGED_TREES = 64  # on the largest samples, that show a loss in all: training has converged
+CONVERGED_ERRORS = 2.0  # standard deviations of that loss, at least
+AGAIN = 1.0  # rows drawn from, to those that have come of the data set: then it is time for more
+FILLED = 0.5  # of the rows asked for, that a sample should have
+NOTHING = "no split stands out"
+WORTH = 3.0  # rows scanned or drawn from that cost as much as to read and store one
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Rows that a sample may have."""
+
+    first: int
+    most: int
+    whole: bool = False  # all rows of the data are taken, once
+
+    def state(self) -> npt.NDArray[np.int64]:
+        return np.array([self.first, self.most, self.whole])
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Any]) -> Sizes:
+        """Those of a run's checkpoint."""
+        first, most, whole = state["sizes"].tolist()
+        return cls(first, most, bool(whole))
+
+
+class SampleSchedule:
+    """Gives a sample, and the next one when it is worn out.
+
+    A sample wears out in two ways. Its weights diverge: n_eff falls below theta times what the draw
+    started with. Or so many rules were fitted to it that the model learns the sample instead of the
+    data. Half-way there, the next one is begun in the background, for the model as it is then: at a
+    tree that depends on the sample alone, so that the same seed gives the same samples.
+
+    How many rows the next but one has is for the next one to say: its rows are fresh to the trees
+    that were added meanwhile, and show what these are worth (lookback.py). If the noise of the
+    sample cost more than `COST` of that, samples grow, in proportion; if they cannot, fewer rules
+    are fitted to each.
+
+    Parameters
+    ----------
+    sampler : Sampler
+    sizes : Sizes
+    theta : float
+    rate : float
+        The learning rate.
+    loss : str
+    workers : WorkerPool
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        sizes: Sizes,
+        theta: float,
+        *,
+        rate: float,
+        loss: str,
+        workers: WorkerPool,
+    ) -> None:
+        self._sampler, self._sizes, self._theta = sampler, sizes, theta
+        self._rate, self._loss, self._workers = rate, loss, workers
+        self._rows = sizes.first
+        self._needed = 0.0  # rows with which noise would cost what it may
+        self._factor = GROWTH  # by which the next sample may be larger, at most
+        self._falls: list[tuple[float, ...]] = []  # on fresh rows: trees, fall, error; the last
+        self._all_scanned = 0
+        self.lost_patience_at = 0  # trees, when a sample was last renewed for that
+
+    def first(self) -> Sample:
+        if self._sizes.whole:
+            return self._use(self._sampler.all_rows())
+        return self._use(self._sampler.first(self._sampler.weigh_base(), self._rows))
+
+    def state(self) -> dict[str, Any]:
+        """All that the next samples depend on; asked for when a sample was just put in use."""
+        numbers = (self._rows, self._needed, self._factor, self.lost_patience_at)
+        return {
+            "sizes": self._sizes.state(),
+            "supply": np.array(numbers, np.float64),
+            "supply_falls": np.array(self._falls, np.float64).reshape(-1, 3),
+            **self._sampler.state(self._sample),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, with the sample that was in use."""
+        rows, self._needed, factor, patience = state["supply"].tolist()
+        self._rows, self._factor, self.lost_patience_at = int(rows), int(factor), int(patience)
+        self._falls = [tuple(fall) for fall in state["supply_falls"].tolist()]
+        self._use(self._sampler.restore(state))
+
+    @property
+    def sample(self) -> Sample:
+        """The one in use."""
+        return self._sample
+
+    def _use(self, sample: Sample) -> Sample:
+        self._sample, self._rules = sample, 0
+        self._of_largest = self._largest  # whether none could be larger
+        # For each rule that may be fitted to it.
+        self._rows_per_rule = ROWS_PER_RULE * min(self._rate / FULL_RATE, 1.0) ** 0.5
+        if self._of_largest and self._filled:
+            lacking = self._needed / max(sample.n, 1)
+            self._rows_per_rule *= min(max(lacking, 1.0), MOST_TIMES)
+        self._marks: list[Mark] = []
+        if not self._sizes.whole:
+            self._marks = [Mark(sample, None, self._workers, self._loss)]
+        self.look: LookBack | None = None  # at the trees before this sample, if any
+        return sample
+
+    def after_tree(
+        self, model: Model, grown: GrownTree, rows_scanned: int
+    ) -> tuple[Sample, str] | None:
+        """Take note of a tree; the next sample and why, if the one in use is worn out."""
+        if self._sizes.whole:
+            return None
+        self._all_scanned += rows_scanned
+        self._rules += len(grown.tree.feature)
+        for mark in self._marks:
+            mark.note(grown)
+        sample = self._sample
+        diverged = (1 - sample.n_eff / sample.n_eff_drawn) / (1 - self._theta)
+        worn = max(diverged, self._rules * self._rows_per_rule / sample.n)
+        if worn >= EARLY and not self._sampler.requested:
+            if self._filled:
+                self._grow(self._needed)
+            self._marks.append(Mark(sample, model, self._workers, self._loss))
+            self._sampler.request(model, WeightEstimate.of(sample), self._rows, more=self._short())
+        if worn < 1:
+            return None
+        return self._take(model), "n_eff" if diverged >= 1 else "rules"
+
+    def after_failure(self, model: Model) -> tuple[Sample, str] | None:
+        """A new sample when the one in use shows no tree; None if that would change nothing."""
+        if self._sizes.whole:
+            return None
+        fresh = self._rules == 0
+        if fresh and self._largest:
+            return None
+        if self._sampler.requested:
+            return self._take(model), NOTHING
+        return self._renew(model, grow=fresh), NOTHING
+
+    def after_patience(self, model: Model, best_trees: int) -> tuple[Sample, str] | None:
+        """A new, larger sample when validation got no better for long; None if there was one.
+
+        Trees that fit the noise of a sample make validation worse until the next sample comes.
+        """
+        if self._sizes.whole:
+            return None
+        if self._sampler.requested:
+            self._sampler.take()  # begun for the size that was not enough: not a third in memory
+        if self._largest and self.lost_patience_at > best_trees:
+            return None
+        self.lost_patience_at = model.n_trees
+        return self._renew(model, grow=True), "patience"
+
+    def _renew(self, model: Model, *, grow: bool) -> Sample:
+        """Draw a sample while the caller waits."""
+        if grow:
+            self._grow(GROWTH * self._rows)
+        estimate = WeightEstimate.of(self._sample)
+        return self._use(self._sampler.again(model, estimate, self._rows, more=True))
+
+    def _take(self, model: Model) -> Sample:
+        """The sample that was requested, and what its rows say of the last trees.
+
+        Of those since it was begun: its rows must be brought up to date with them anyway. If there
+        are none, of all trees on the sample before.
+        """
+        sample = self._sampler.take()
+        looks = (mark.look_back(sample, model) for mark in reversed(self._marks))
+        look = next((look for look in looks if look is not None), None)
+        if look is not None:
+            self._needed = self._sample.n * look.cost(self._rate) / COST
+            self._factor = LEAP if look.fresh <= 0 else GROWTH
+            self._note_fall(look)
+        self._use(sample)
+        self.look = look
+        return sample
+
+    def _note_fall(self, look: LookBack) -> None:
+        """Remember what fresh rows say of the last trees on samples that cannot grow."""
+        self._falls.append((look.n_trees, look.fresh, look.error))
+        while sum(n_trees for n_trees, *_ in self._falls[1:]) >= CONVERGED_TREES:
+            self._falls.pop(0)
+        if not self._of_largest:
+            self._falls.clear()
+
+    @property
+    def converged(self) -> bool:
+        """Whether trees on the largest samples did more harm than good, as fresh rows tell."""
+        if not self._falls:
+            return False
+        n_trees, fall, _ = np.sum(self._falls, axis=0)
+        error = math.hypot(*(error for *_, error in self._falls))
+        return bool(n_trees >= CONVERGED_TREES and fall + CONVERGED_ERRORS * error < 0)
+
+    @property
+    def _largest(self) -> bool:
+        """Whether no sample can have more rows, or show others."""
+        return self._rows >= self._sizes.most and self._sampler.complete
+
+    def _short(self) -> bool:
+        """Whether it is time for more rows, where the data set's are still being read.
+
+        Draws run short of rows when many are met again, or when those that weigh most are so few
+        that the sample stayed smaller than it might be. Even so, to go on with what there is may
+        be the faster way: more are read when training has cost as much as reading did. This
+        depends on samples only, not on the time that anything took: same seed, same model.
+        """
+        read, rows = self._sampler.counts.rows_read, self._sampler.n_rows
+        short = read > AGAIN * rows or not self._filled
+        return short and self._all_scanned + read > WORTH * rows
+
+    @property
+    def _filled(self) -> bool:
+        """Whether the sample has about as many rows as it may: not so where heavy rows are few."""
+        return self._sample.n >= FILLED * self._rows
+
+    def _grow(self, rows: float) -> None:
+        """Let samples have so many rows from now on, if that is more, and as far as they may."""
+        most = min(self._factor * self._rows, self._sizes.most)
+        self._rows = int(min(max(rows, self._rows), most))

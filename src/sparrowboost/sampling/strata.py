@@ -1,0 +1,326 @@
+"""The strata: examples on disk by label and weight, sole owner of their file.
+
+    stratum   ... [1/4, 1/2) | [1/2, 1) | [1, 2) | [2, 4) ...     by the weight when last seen,
+                                                                  for each label by itself
+
+Each stratum is a queue: rows are appended to a buffer in memory, and a full buffer becomes a chunk
+in one scratch file. Chunks are taken out whole and their places in the file are used again, so the
+file never holds more than the rows that are in it. It has no name: whatever ends the process, the
+system takes the room back.
+
+    chunk   score (m,) float32 | seen (m,) int32 | weight (m,) float32 if any | bins | label
+
+A draw reads some chunks of a stratum, and they stand for all. That is as good as a draw of rows
+only if chunks are alike, and three things make them so. A stratum is of one label, so that chance
+does not decide how much of each label is read. Chunks are small, so that many are read. And of
+chunks that lie next to each other in the queue, which were put there by the same draw and have
+drifted alike, a fixed number is taken: `pick` cuts the queue into as many runs as chunks are
+wanted, and takes a random one of each. (First in, first out would be biased: what has waited
+longest has drifted most, and would stand for all that came after it.)
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zlib
+from array import array
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrowboost.kernels.draws import find_strata, put_rows
+from sparrowboost.runtime import budget
+from sparrowboost.runtime.budget import BATCH_BYTES, CHUNK_ROWS
+from sparrowboost.runtime.disk import guard_disk, read_all, write_all
+from sparrowboost.runtime.errors import StoreError
+from sparrowboost.store.lookup import Bins
+
+LOWEST = -40  # log2 of the lightest weight told apart
+N_WEIGHTS = 80  # up to 2**40, where the exponential loss cuts its margins
+N_BANDS = 2  # labels
+N_STRATA = N_BANDS * N_WEIGHTS
+STATE_BYTES = 1 + 4 + 4  # label, score, trees seen
+ALIGNED = 8  # bytes: where numbers of a chunk begin
+CRC_BITS = 32
+
+
+def sum_strata(weight: npt.NDArray[np.float32], total: npt.NDArray[np.float32]) -> dict[int, float]:
+    """Sum of `total` over the rows whose `weight` is in [2^k, 2^(k+1)), by k; labels together.
+
+    Examples
+    --------
+    >>> weight, rows = np.array([0.25, 1.0, 1.5], "f4"), np.array([8, 1, 2], "f4")
+    >>> sum_strata(weight, weight * rows)
+    {-2: 2.0, 0: 4.0}
+    """
+    stratum = np.empty(len(weight), np.uint8)
+    find_strata(weight, LOWEST, N_WEIGHTS, stratum)
+    sums = np.bincount(stratum, total, N_WEIGHTS)
+    return {LOWEST + int(k): float(sums[k]) for k in np.flatnonzero(sums)}
+
+
+def row_bytes(n_features: int, *, weighted: bool) -> int:
+    """Bytes of a row in the strata."""
+    return n_features + STATE_BYTES + 4 * weighted
+
+
+def chunk_bytes(n_features: int, *, weighted: bool) -> int:
+    """Bytes of a chunk.
+
+    Examples
+    --------
+    >>> chunk_bytes(20, weighted=False), chunk_bytes(20_000, weighted=False)
+    (7424, 260117)
+    """
+    return budget.chunk_bytes(n_features, CHUNK_ROWS, BATCH_BYTES, weighted=weighted)
+
+
+class Rows(NamedTuple):
+    """Rows with what is known of their score; n of them, or s chunks of m."""
+
+    bins: Bins  # (n, d)
+    label: npt.NDArray[np.uint8]  # (n,)
+    weight: npt.NDArray[np.float32]  # (n,) the user's; (0,) if rows have none
+    score: npt.NDArray[np.float32]  # (n,) H(x) under the first `seen` trees
+    seen: npt.NDArray[np.int32]  # (n,)
+
+    @classmethod
+    def chunks(cls, data: npt.NDArray[np.uint8], n: int, d: int, *, weighted: bool) -> Rows:
+        """The parts of chunks of n rows of d features: (s, n, d), (s, n), ... of (s, bytes).
+
+        Numbers come first, so that they are aligned.
+        """
+        s, step = len(data), data.strides[0]
+        at = np.cumsum([0, 4 * n, 4 * n, 4 * n * weighted, n * d]).tolist()
+        score, seen, weight, bins, label = at
+
+        def part(dtype: type, first: int, rows: int = n) -> npt.NDArray[Any]:
+            size = np.dtype(dtype).itemsize
+            return np.ndarray((s, rows), dtype, data, first, (step, size))
+
+        return cls(
+            np.ndarray((s, n, d), np.uint8, data, bins, (step, d, 1)),
+            part(np.uint8, label),
+            part(np.float32, weight, n * weighted),
+            part(np.float32, score),
+            part(np.int32, seen),
+        )
+
+
+class Picked(NamedTuple):
+    """Chunks that were taken out of a stratum to be read together."""
+
+    share: float  # chance that each had
+    chunks: tuple[int, ...]  # place in the file and checksum, as in a queue
+    rows: Rows | None = None  # instead of chunks: what waited in memory
+
+
+class Strata:
+    """Queues of rows on disk, one for each label and each power of two of their weight.
+
+    Parameters
+    ----------
+    folder : where the scratch file is made
+    n_features : int
+    weighted : whether rows have user weights
+    keep : a name in the folder for the file, which then outlives the process; what it held when
+        `state` was last asked for stays there until `state` is asked for again
+    """
+
+    def __init__(
+        self, folder: Path, n_features: int, *, weighted: bool, keep: str | None = None
+    ) -> None:
+        self._d, self._weighted = n_features, weighted
+        self._row_bytes = row_bytes(n_features, weighted=weighted)
+        self._chunk_bytes = chunk_bytes(n_features, weighted=weighted)
+        self.chunk_rows = self._chunk_bytes // self._row_bytes
+        self._batch = max(1, BATCH_BYTES // self._chunk_bytes)
+        self._folder = folder
+        self._kept = keep is not None
+        try:
+            self._file: Any = (
+                tempfile.TemporaryFile(dir=folder, prefix="sparrow-strata-")  # noqa: SIM115
+                if keep is None
+                else os.fdopen(os.open(folder / keep, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+            )
+        except OSError as error:
+            raise StoreError(
+                f"{folder}: scratch cannot be written ({error.strerror}); give scratch= a folder "
+                "that can."
+            ) from None
+        # A chunk is 64 bits, its place and its checksum: 1 MB for each GB of rows.
+        self._queues = [array("Q") for _ in range(N_STRATA)]
+        # Of each stratum, the chunk that is being filled; those that never were take no memory.
+        aligned = -(-self._chunk_bytes // ALIGNED) * ALIGNED
+        self._filling = np.empty((N_STRATA, aligned), np.uint8)
+        self._waiting = self._chunks(self._filling)
+        self._filled = np.zeros(N_STRATA, np.int64)
+        self._free = array("Q")
+        self._freed = array("Q")  # since the last `state`, which may need what is there
+        self._places = 0
+        self.bytes_written = 0
+
+    def close(self) -> None:
+        self._file.close()
+
+    def size(self, stratum: int) -> int:
+        """Rows in a stratum."""
+        return self.n_chunks(stratum) * self.chunk_rows + int(self._filled[stratum])
+
+    def n_chunks(self, stratum: int) -> int:
+        """Chunks of a stratum in the file; other rows of it may wait in memory."""
+        return len(self._queues[stratum])
+
+    def upper(self, stratum: int) -> float:
+        """The weight that no row of a stratum reached when it was last seen."""
+        return 2.0 ** (LOWEST + stratum % N_WEIGHTS + 1)
+
+    def append(
+        self,
+        rows: Rows,
+        w: npt.NDArray[np.float32],
+        order: npt.NDArray[np.uint32] | None = None,
+    ) -> None:
+        """Put rows into the strata of their weights, one after the other or in another order."""
+        stratum = np.empty(len(w), np.uint8)
+        find_strata(w, LOWEST, N_WEIGHTS, stratum)
+        stratum += np.uint8(N_WEIGHTS) * rows.label
+        self._put(rows, stratum, np.arange(len(w), dtype=np.uint32) if order is None else order)
+
+    def _put(
+        self, rows: Rows, stratum: npt.NDArray[np.uint8], order: npt.NDArray[np.uint32]
+    ) -> None:
+        """Put rows into their strata's chunks; one that is full goes to the file."""
+        given = rows.bins, rows.label, rows.weight, rows.score, rows.seen, stratum, order
+        to = self._waiting
+        if not self._weighted:
+            to = to._replace(weight=to.score)  # unused; an empty one would compile it anew
+        n, full = put_rows(*given, 0, *to, self._filled)
+        while full >= 0:
+            self._queues[full].append(self._write(self._filling[full, : self._chunk_bytes]))
+            self._filled[full] = 0
+            n, full = put_rows(*given, n, *to, self._filled)
+
+    def _write(self, data: npt.NDArray[np.uint8]) -> int:
+        """Write a chunk to a free place."""
+        place = self._free.pop() if self._free else self._places
+        self._places = max(self._places, place + 1)
+        with guard_disk(self._folder / "scratch", data.nbytes):
+            write_all(self._file.fileno(), data, place * data.nbytes)
+        self.bytes_written += data.nbytes
+        return place << CRC_BITS | zlib.crc32(data.data)
+
+    def _chunks(self, data: npt.NDArray[np.uint8]) -> Rows:
+        return Rows.chunks(data, self.chunk_rows, self._d, weighted=self._weighted)
+
+    def _wait(self, stratum: int) -> Rows:
+        """A copy of the rows that wait in a stratum's chunk."""
+        parts: Any = self._waiting
+        return Rows._make(part[stratum, : self._filled[stratum]].copy() for part in parts)
+
+    def pick(self, stratum: int, n_chunks: int, rng: np.random.Generator) -> list[Picked]:
+        """Take so many chunks out of a stratum, spread over its queue, and all that waits.
+
+        The queue is cut into runs as long as each other, or longer by one chunk; of each, one chunk
+        is taken. `read` gives the rows, and `forget` is to be called when they are put back.
+        """
+        queue = self._queues[stratum]
+        chosen, sizes = spread(len(queue), n_chunks, rng)
+        picked = []
+        for size in np.unique(sizes).tolist():
+            chunks = [queue[i] for i in chosen[sizes == size].tolist()]
+            picked += [
+                Picked(1 / size, tuple(chunks[at : at + self._batch]))
+                for at in range(0, len(chunks), self._batch)
+            ]
+        left = np.ones(len(queue), bool)
+        left[chosen] = False
+        self._queues[stratum] = array("Q", np.frombuffer(queue, np.uint64)[left].tobytes())
+        if self._filled[stratum]:
+            picked.append(Picked(1.0, (), self._wait(stratum)))
+            self._filled[stratum] = 0
+        return picked
+
+    def read(self, picked: Picked) -> Rows:
+        """The rows of chunks that were picked."""
+        if picked.rows is not None:
+            return picked.rows
+        data = np.empty((len(picked.chunks), self._chunk_bytes), np.uint8)
+        for chunk, one in zip(picked.chunks, data, strict=True):
+            at = (chunk >> CRC_BITS) * self._chunk_bytes
+            n_read = read_all(self._file.fileno(), one, at)
+            if n_read < len(one) or zlib.crc32(one.data) != chunk & (1 << CRC_BITS) - 1:
+                raise StoreError(
+                    f"{self._folder}: the scratch file is damaged (from byte {at:,} on); train "
+                    "again, without the checkpoint if there is one."
+                )
+        parts: Any = self._chunks(data)
+        n = data.shape[0] * self.chunk_rows
+        return Rows._make(part.reshape(n if part.size else 0, *part.shape[2:]) for part in parts)
+
+    def forget(self, picked: Picked) -> None:
+        """Use the places of chunks, whose rows were read, for others."""
+        free = self._freed if self._kept else self._free
+        free.extend(chunk >> CRC_BITS for chunk in picked.chunks)
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """All that is not in the file, to go on from; the file is on the disk when it returns."""
+        os.fsync(self._file.fileno())
+        self._free.extend(self._freed)
+        self._freed = array("Q")
+        rows = [self._wait(k) for k in np.flatnonzero(self._filled).tolist()]
+        names = [f"strata_{name}" for name in Rows._fields]
+        parts = Rows._make(map(np.concatenate, zip(*rows, strict=True))) if rows else ()
+        return {
+            "strata_chunks": _joined(self._queues),
+            "strata_lengths": np.array([len(queue) for queue in self._queues]),
+            "strata_free": _joined([self._free]),
+            "strata_waiting": self._filled.copy(),
+            **dict(zip(names, parts, strict=False)),
+        }
+
+    def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Go on from a state, and from the file as it was then."""
+        chunks, free = state["strata_chunks"], state["strata_free"]
+        ends = np.cumsum(state["strata_lengths"])
+        for k, part in enumerate(np.split(chunks, ends[:-1])):
+            self._queues[k] = array("Q", part.tobytes())
+        self._free = array("Q", free.tobytes())
+        places = np.append(chunks >> np.uint64(CRC_BITS), free)
+        self._places = int(places.max()) + 1 if len(places) else 0
+        waiting = state["strata_waiting"]
+        if waiting.any():
+            rows = Rows._make(state[f"strata_{name}"] for name in Rows._fields)
+            stratum = np.repeat(np.arange(N_STRATA, dtype=np.uint8), waiting)
+            self._put(rows, stratum, np.arange(len(stratum), dtype=np.uint32))
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of the scratch file at its largest."""
+        return self._places * self._chunk_bytes
+
+
+def spread(
+    n: int, n_picked: int, rng: np.random.Generator
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """One of each of so many runs of n things in a row, and how long its run is.
+
+    Examples
+    --------
+    >>> chosen, sizes = spread(7, 3, np.random.default_rng(0))
+    >>> len(chosen), sorted(sizes.tolist())
+    (3, [2, 2, 3])
+    """
+    n_picked = min(n, n_picked)
+    if n_picked == 0:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    sizes = rng.permutation(n // n_picked + (np.arange(n_picked) < n % n_picked))
+    return np.cumsum(sizes) - sizes + rng.integers(sizes), sizes
+
+
+def _joined(queues: Sequence[array[int]]) -> npt.NDArray[np.uint64]:
+    return np.frombuffer(b"".join(queue.tobytes() for queue in queues), np.uint64)

@@ -1,0 +1,267 @@
+"""Writing a store: a finished one or nothing, and never two at once in one folder."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrowboost.runtime.disk import check_room, guard_disk, load_arrays, save_arrays
+from sparrowboost.runtime.errors import DataError, StoreError
+from sparrowboost.store.binning import Binning
+from sparrowboost.store.dataset import (
+    FORMAT,
+    LOCK,
+    MANIFEST,
+    PROGRESS,
+    ROWS,
+    SCRATCH,
+    VERSION,
+    Dataset,
+    Layout,
+    manifest_crc,
+    read_manifest,
+)
+from sparrowboost.store.shuffle import Shuffle, StoredBlock
+
+TEMPORARY = ".tmp"  # ends the name of a file that is being written
+
+
+class StoreWriter:
+    """Writes a store: a context that leaves a finished store, or what was there before.
+
+    Parameters
+    ----------
+    path : the store's folder; None makes a temporary one that goes with the Dataset
+    overwrite : replace a store that is there
+    run : what is ingested, in words; if given, what is done is saved now and then, and an ingest of
+        the same that was killed goes on: see `progress`
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        *,
+        overwrite: bool = False,
+        run: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._run = None if run is None else json.loads(json.dumps(run))
+        self.progress: Mapping[str, npt.NDArray[Any]] | None = None
+        self._temporary = path is None
+        self.path = Path(tempfile.mkdtemp(prefix="sparrow-") if path is None else path)
+        self.path = self.path.expanduser().absolute()
+        self._rows = self.path / f"rows-{secrets.token_hex(4)}.bin"
+        self.scratch = self.path / SCRATCH
+        self._shuffle: Shuffle | None = None
+        self._blocks: list[StoredBlock] = []
+        self._finished = self._ended = False
+        self._made = [self.path] if self._temporary else []
+        try:
+            self._take_folder(overwrite)
+        except StoreError:
+            raise
+        except OSError as error:
+            self._remove_folders()
+            raise StoreError(f"{self.path}: cannot be written ({error.strerror}).") from None
+
+    def _take_folder(self, overwrite: bool) -> None:
+        self._check_the_way(overwrite)
+        # Folders to remove again, innermost first, if nothing comes of it.
+        self._made += [p for p in (self.path, *self.path.parents) if not p.exists()]
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise StoreError(f"{self.path}: another ingest is writing a store here now.") from None
+        self._find_progress()
+        self._remove_leftovers()
+        self.scratch.mkdir()
+
+    def _find_progress(self) -> None:
+        """Look for what a killed ingest of the same has done."""
+        if self._run is None:
+            return
+        try:
+            progress = load_arrays(self.path / PROGRESS)
+            meta = json.loads(progress["meta"].tobytes())
+            rows = self.path / meta["file"]
+            if meta["run"] == self._run and ROWS.fullmatch(rows.name) and rows.is_file():
+                self.progress, self._rows = progress, rows
+                self.binning = Binning.from_json(meta["features"])
+        except (OSError, ValueError, KeyError):
+            pass  # none, or half of one: begin anew
+
+    def save(self, done: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Save what is done, so that this ingest may go on from here."""
+        assert self._shuffle is not None
+        meta = {"run": self._run, "file": self._rows.name, "features": self._binning.to_json()}
+        state = {**self._shuffle.state(), **done}
+        state["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
+        temporary = self.path / (PROGRESS + TEMPORARY)
+        save_arrays(temporary, state)
+        os.replace(temporary, self.path / PROGRESS)
+
+    def _check_the_way(self, overwrite: bool) -> None:
+        """Stop at what is not ours to replace."""
+        path = self.path
+        if path.exists() and not path.is_dir():
+            raise StoreError(f"{path}: is a file; a store is a folder, choose another path.")
+        names = self._names()
+        if MANIFEST in names and not overwrite:
+            raise StoreError(
+                f"{path}: a store is there already; open it with Dataset({str(path)!r}), choose "
+                "another path, or pass overwrite=True (--overwrite)."
+            )
+        temporary = {MANIFEST + TEMPORARY, PROGRESS + TEMPORARY}
+        ours = {MANIFEST, LOCK, SCRATCH, PROGRESS, *temporary}
+        foreign = sorted(n for n in names if n not in ours and not ROWS.fullmatch(n))
+        if foreign:
+            raise StoreError(
+                f"{path}: the folder has other files in it ({foreign[0]!r}); "
+                "choose a path that does not exist yet."
+            )
+
+    def _names(self) -> list[str]:
+        try:
+            return os.listdir(self.path)
+        except OSError:  # not there, or not to be read: making it will tell
+            return []
+
+    def __enter__(self) -> StoreWriter:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if not self._ended:
+            self._ended = True
+            if self._shuffle is not None:
+                self._shuffle.close()
+            if self._run is not None and not isinstance(error[1], DataError):
+                self._made = []  # to go on from
+            else:
+                (self.path / PROGRESS).unlink(missing_ok=True)
+            self._remove_leftovers()
+            self._unlock()
+            self._remove_folders()
+
+    def _remove_leftovers(self) -> None:
+        """Remove what no finished store needs: of this ingest, or of one that was killed."""
+        names = self._names()
+        in_use = set(names) - {self._rows.name} if MANIFEST in names else set()
+        try:
+            in_use = {read_manifest(self.path)["file"]}
+        except StoreError:  # none, or of a store that is damaged or newer: replaced, not judged
+            pass
+        if (self.path / PROGRESS).is_file() and not self._finished:
+            in_use.add(self._rows.name)
+        for name in names:
+            if name.endswith(TEMPORARY) or (ROWS.fullmatch(name) and name not in in_use):
+                (self.path / name).unlink(missing_ok=True)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def _unlock(self) -> None:
+        (self.path / LOCK).unlink(missing_ok=True)
+        os.close(self._lock)
+
+    def _remove_folders(self) -> None:
+        for folder in self._made:
+            try:
+                folder.rmdir()
+            except OSError:  # was never made, or somebody put something there
+                pass
+
+    def start(
+        self,
+        binning: Binning,
+        *,
+        weighted: bool,
+        n_rows: int,
+        stage_rows: int,
+        memory: int,
+        seed: int,
+    ) -> None:
+        """Make ready for about `n_rows` rows, shuffled within `memory` bytes; or go on.
+
+        `stage_rows` of them come until `cut` is called for the first time.
+        """
+        self._binning = binning
+        self.layout = Layout(len(binning.features), weighted)
+        if self.progress is None:
+            (self.path / PROGRESS).unlink(missing_ok=True)
+            check_room(self.path, n_rows * self.layout.row_bytes)
+        width = self.layout.row_bytes
+        self._shuffle = Shuffle(self._rows, width, stage_rows, memory, seed, self.progress)
+
+    @property
+    def block_rows(self) -> int:
+        """About the rows of the largest block."""
+        assert self._shuffle is not None
+        return self._shuffle.block_rows
+
+    @property
+    def resumable(self) -> bool:
+        """Whether what is done shall be saved now and then."""
+        return self._run is not None
+
+    def put(self, records: npt.NDArray[np.uint8], codes: npt.NDArray[np.uint8]) -> None:
+        """Take rows as records (n, row_bytes), bins and weight, and their label codes."""
+        assert self._shuffle is not None
+        self._shuffle.put(records, codes)
+
+    def cut(self) -> None:
+        """Make blocks of the rows that came so far."""
+        assert self._shuffle is not None
+        self._blocks += self._shuffle.cut()
+
+    def snapshot(self, label_of: npt.NDArray[np.uint8], about: dict[str, Any]) -> Dataset:
+        """The rows before the last cut, which can be read while others still come."""
+        return Dataset.unfinished(self.path, self._manifest(label_of, about), self._binning)
+
+    def _manifest(self, label_of: npt.NDArray[np.uint8], about: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            **about,
+            "rows": sum(block.n_rows for block in self._blocks),
+            "file": self._rows.name,
+            "weighted": self.layout.weighted,
+            "label_of": label_of.tolist(),
+            "run": self._run,
+            "features": self._binning.to_json(),
+            "blocks": self._blocks,
+        }
+
+    def finish(self, label_of: npt.NDArray[np.uint8], about: dict[str, Any]) -> Dataset:
+        """Write the manifest; all rows have come, and were cut off.
+
+        `label_of` says what label each code means, `about` goes into the manifest.
+        """
+        assert self._shuffle is not None
+        self._shuffle.finish(sync=not self._temporary)  # which no crash outlives
+        manifest = self._manifest(label_of, about)
+        manifest["crc32"] = manifest_crc(manifest)
+        temporary = self.path / (MANIFEST + TEMPORARY)
+        with guard_disk(temporary, 0), open(temporary, "w") as file:
+            json.dump(manifest, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self.path / MANIFEST)
+        self._finished = self._ended = True
+        (self.path / PROGRESS).unlink(missing_ok=True)
+        self._remove_leftovers()
+        self._unlock()
+        dataset = Dataset(self.path)
+        if self._temporary:
+            weakref.finalize(dataset, shutil.rmtree, self.path, ignore_errors=True)
+        return dataset

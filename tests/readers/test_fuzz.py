@@ -1,0 +1,174 @@
+"""Damaged files of every sort: an error of one line or the right data, never a crash or a hang.
+
+Readers are run in child processes, see `fuzzing.py`; model files are in `test_modelfile.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sparrowboost.sampling.strata
+import sparrowboost.store.ingest
+import sparrowboost.store.shuffle
+from builders import assert_same_trees, made_rows
+from fuzzing import FORMATS, a_bit, damage, damaged, fuzzing
+from helpers import small_table, stored_rows
+from sparrowboost import Dataset, SparrowError, StoreError, ingest, train
+
+N_CHILDREN = 3  # for all formats
+READER_CASES, STORE_CASES, RESUME_CASES, CHECKPOINT_CASES = 100, 150, 60, 120
+
+
+@pytest.mark.parametrize("which", range(N_CHILDREN))
+def test_a_damaged_file_is_refused_or_read_as_others_read_it(tmp_path, which):
+    script, names = Path(__file__).parents[1] / "fuzzing.py", list(FORMATS)[which::N_CHILDREN]
+    done = subprocess.run(
+        [sys.executable, script, str(READER_CASES), tmp_path, *names],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stderr == ""
+    for line in done.stdout.splitlines():
+        name, refused, read = line.split()
+        assert int(refused) > 0 and int(read) > 0, f"{name}: this tests one thing only"
+
+
+def accident(data, folder, others):
+    """Damage, swap or remove one file of a folder; others are of the same kind."""
+    file = data.draw(st.sampled_from(sorted(p for p in folder.iterdir() if p.is_file())))
+    what = data.draw(st.sampled_from(["damage", "damage", "damage", "remove", "swap", "take"]))
+    if what == "damage":
+        file.write_bytes(damaged(file.read_bytes(), data.draw(st.one_of(a_bit, damage))))
+    elif what == "remove":
+        file.unlink()
+    elif what == "swap":
+        other = data.draw(st.sampled_from(sorted(folder.iterdir())))
+        a, b = file.read_bytes(), other.read_bytes()
+        file.write_bytes(b)
+        other.write_bytes(a)
+    else:
+        source = data.draw(st.sampled_from(sorted(others.iterdir())))
+        file.write_bytes(source.read_bytes())
+
+
+def fresh(folder, whole):
+    """A copy of a folder to damage."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(whole, folder)
+    return folder
+
+
+def refused(error):
+    assert "\n" not in str(error), str(error)
+
+
+def survives(cases, whole, others, check, error):
+    """Each accident to a copy of one of the folders is told in one line, or changes nothing."""
+    outcomes = set()
+
+    @fuzzing(cases)
+    @given(st.data())
+    def run(data):
+        folder = fresh(others.with_name("damaged"), data.draw(st.sampled_from(whole)))
+        accident(data, folder, others)
+        try:
+            check(folder)
+            outcomes.add("read")
+        except error as said:
+            refused(said)
+            outcomes.add("refused")
+
+    run()
+    assert outcomes == {"read", "refused"}
+
+
+@pytest.fixture
+def small_buckets(monkeypatch):
+    """Let a store of few rows have many blocks, and its ingest save its progress often."""
+    for name, value in (("BUCKET_BYTES", 2_000), ("MIN_MEMORY", 4_000), ("SEGMENT_BYTES", 400)):
+        monkeypatch.setattr(sparrowboost.store.shuffle, name, value)
+    monkeypatch.setattr(sparrowboost.store.ingest, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(sparrowboost.store.ingest, "MAX_BLOCK_ROWS", 400)
+
+
+def test_a_damaged_store_is_refused_or_has_its_rows(tmp_path, small_buckets):
+    for seed in (0, 1):
+        ingest(small_table(1_000, seed), label="y", weight="w", path=tmp_path / f"{seed}",
+               verbose=0)  # fmt: skip
+    whole = stored_rows(Dataset(tmp_path / "0"))
+
+    def check(store):
+        assert stored_rows(Dataset(store)) == whole
+
+    survives(STORE_CASES, [tmp_path / "0"], tmp_path / "1", check, StoreError)
+
+
+def test_an_ingest_that_goes_on_from_damage_gives_the_right_store_or_none(tmp_path, small_buckets):
+    class CrashError(Exception):
+        pass
+
+    def make(folder, source):
+        return ingest(source, label="y", weight="w", path=folder, resume=True, verbose=0)
+
+    put = sparrowboost.store.ingest.StoreWriter.put
+    for seed in (0, 1):
+        pq.write_table(small_table(3_000, seed), source := tmp_path / f"{seed}.parquet")
+        left = [4]
+
+        def crashing(self, *args, left=left):
+            left[0] -= 1
+            if not left[0]:
+                raise CrashError
+            return put(self, *args)
+
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(CrashError):
+            patch.setattr(sparrowboost.store.ingest.StoreWriter, "put", crashing)
+            make(tmp_path / f"{seed}", source)
+        assert "progress.npz" in os.listdir(tmp_path / f"{seed}")
+    whole = stored_rows(make(tmp_path / "whole", tmp_path / "0.parquet"))
+
+    def check(store):
+        assert stored_rows(make(store, tmp_path / "0.parquet")) == whole
+
+    survives(RESUME_CASES, [tmp_path / "0"], tmp_path / "1", check, StoreError)
+
+
+def test_a_damaged_checkpoint_is_refused_or_leads_to_the_same_model(tmp_path, monkeypatch):
+    class CrashError(Exception):
+        pass
+
+    def crash(event):
+        if event.n_trees == 9:
+            raise CrashError
+
+    def run_training(folder, seed=0, callbacks=()):
+        return train(
+            dataset, checkpoint=folder, callbacks=callbacks, random_state=seed, verbose=0,
+            n_estimators=12, max_leaves=4, learning_rate=0.5, sample_size=1_000, theta=0.9,
+        )  # fmt: skip
+
+    monkeypatch.setattr(sparrowboost.sampling.strata, "CHUNK_ROWS", 75)
+    X, y = made_rows(4_000)
+    dataset = ingest(X, label=y, path=tmp_path / "data", verbose=0)
+    for seed in (0, 1):
+        with pytest.raises(CrashError):
+            run_training(tmp_path / f"{seed}", seed, [crash])
+    straight = run_training(tmp_path / "whole")
+    ended = fresh(tmp_path / "ended", tmp_path / "whole")
+    assert (tmp_path / "0/strata.bin").stat().st_size > 0
+
+    def check(folder):
+        assert_same_trees(run_training(folder), straight)
+
+    survives(CHECKPOINT_CASES, [tmp_path / "0", ended], tmp_path / "1", check, SparrowError)

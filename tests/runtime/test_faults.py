@@ -1,0 +1,421 @@
+"""What others do to the files in use: remove, cut or replace them, forbid them, or train, too."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pcsv
+import pyarrow.parquet as pq
+import pytest
+
+import sparrowboost.readers.formats
+import sparrowboost.store.ingest
+from builders import assert_same_trees, made_rows
+from helpers import small_table
+from sparrowboost import (
+    DataError,
+    Dataset,
+    ModelFileError,
+    SparrowError,
+    StoreError,
+    ingest,
+    load_model,
+    train,
+    write_predictions,
+)
+from sparrowboost.cli import main
+
+NOBODY = 65_534
+TABLE = small_table(20_000).drop(["w"])
+
+# -- input that changes ----------------------------------------------------------------------------
+
+
+def write_arrow(table, path, rows=5_000, **how):
+    options = pa.ipc.IpcWriteOptions(**how)
+    with pa.ipc.new_file(path, table.schema, options=options) as writer:
+        writer.write_table(table, max_chunksize=rows)
+
+
+def write_gz(table, path):
+    with pa.CompressedOutputStream(str(path), "gzip") as out:
+        pcsv.write_csv(table, out)
+
+
+def write_svm(table, path):
+    rows = zip(table["y"].to_pylist(), table["count"].to_pylist(), strict=True)
+    path.write_text("".join(f"{y} 1:{0 if x is None else x} 2:1\n" for y, x in rows))
+
+
+def write_npy(table, path, order="C"):
+    rows = np.column_stack([np.arange(len(table)) % 1000, table["y"].to_numpy()]) * 1.0
+    np.save(path, np.asarray(rows, order=order))
+
+
+WRITERS = {
+    "t.parquet": lambda table, path: pq.write_table(table, path, row_group_size=2_000),
+    "t.csv": pcsv.write_csv,
+    "t.csv.gz": write_gz,
+    "t.arrow": write_arrow,
+    "t.svm": write_svm,
+    "t.npy": write_npy,
+}
+LABELS = dict.fromkeys(WRITERS, "y") | {"t.svm": None, "t.npy": 1}
+
+
+def remove(path):
+    path.unlink()
+
+
+def cut(path):
+    os.truncate(path, path.stat().st_size // 3)
+
+
+def append(path):
+    with path.open("ab") as file:
+        file.write(b"0,0,red,1\n")
+
+
+def replace(path):
+    other = path.with_name(f"other-{path.name}")
+    WRITERS[path.name](TABLE.slice(0, 9_000), other)
+    os.replace(other, path)
+
+
+DEEDS = [remove, cut, append, replace]
+
+
+@pytest.fixture(params=list(WRITERS))
+def source(request, tmp_path, monkeypatch):
+    monkeypatch.setattr(sparrowboost.store.ingest, "MAX_BLOCK_ROWS", 1_000)
+    WRITERS[request.param](TABLE, tmp_path / request.param)
+    return tmp_path / request.param
+
+
+def during_reading(monkeypatch, source, deed):
+    """Do something to a file when its second block was read."""
+    suffix = "".join(source.suffixes)
+    name = sparrowboost.readers.formats.SUFFIXES[suffix]
+    opener = sparrowboost.readers.formats.FORMATS[name]
+
+    def meddled(path, options):
+        opened = opener(path, options)
+        blocks = opened.blocks
+
+        def meddling(columns, rows, only=None):
+            for i, batch in enumerate(blocks(columns, rows, only)):
+                if i == 1:
+                    deed(path)
+                yield batch
+
+        opened.blocks = meddling
+        return opened
+
+    monkeypatch.setitem(sparrowboost.readers.formats.FORMATS, name, meddled)
+
+
+def refused(source, store, **more):
+    with pytest.raises(DataError, match=rf"{source.name}: .* while it was in use") as caught:
+        ingest(source, label=LABELS[source.name], path=store, verbose=0, **more)
+    assert "\n" not in str(caught.value)
+    assert not store.exists()
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_a_file_that_changes_after_the_bins_were_found_is_told(source, tmp_path, monkeypatch, deed):
+    find_bins = sparrowboost.store.ingest.find_bins
+
+    def then_meddle(*args):
+        found = find_bins(*args)
+        deed(source)
+        return found
+
+    monkeypatch.setattr(sparrowboost.store.ingest, "find_bins", then_meddle)
+    refused(source, tmp_path / "store")
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_a_file_that_changes_while_its_rows_are_stored_is_told(source, tmp_path, monkeypatch, deed):
+    during_reading(monkeypatch, source, deed)
+    refused(source, tmp_path / "store")
+
+
+@pytest.mark.parametrize("deed", [remove, cut, append])
+@pytest.mark.parametrize("what", ["label", "weight"])
+def test_labels_and_weights_beside_the_source_that_change_are_told(
+    tmp_path, monkeypatch, what, deed
+):
+    monkeypatch.setattr(sparrowboost.store.ingest, "MAX_BLOCK_ROWS", 1_000)
+    source, values = tmp_path / "t.parquet", tmp_path / "values.npy"
+    WRITERS[source.name](TABLE, source)
+    np.save(values, np.arange(len(TABLE)) % 2)
+    during_reading(monkeypatch, source, lambda path: deed(values))
+    asked = {"label": "y", "path": tmp_path / "store", "verbose": 0, what: values}
+    with pytest.raises(DataError, match=r"values\.npy: .* while it was in use") as caught:
+        ingest(source, **asked)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "store").exists()
+
+
+CUTTER = """
+import os, random, shutil, sys, threading, time
+from pathlib import Path
+from sparrowboost import DataError, ingest
+
+source, label, folder = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+label = int(label) if label.isdigit() else label
+data = source.read_bytes()
+
+def run():
+    start = time.perf_counter()
+    ingest(source, label=label, path=folder / "store", n_jobs=1, verbose=0)
+    shutil.rmtree(folder / "store")
+    return time.perf_counter() - start
+
+run()  # loads kernels
+seconds, told, random = run(), 0, random.Random(0)
+for _ in range(8):
+    source.write_bytes(data)
+    cutter = threading.Timer(
+        random.uniform(0, seconds), os.truncate, (source, random.randrange(len(data)))
+    )
+    cutter.start()
+    try:
+        run()
+    except DataError as error:
+        assert source.name in str(error) and "\\n" not in str(error), error
+        assert os.listdir(folder) == [], "something is left"
+        told += 1
+    cutter.join()
+print(told)
+"""
+
+FOUND_OUT = """
+import os, sys
+from pathlib import Path
+import numpy as np
+from sparrowboost import DataError
+from sparrowboost.readers.formats import FORMATS, SUFFIXES, OpenOptions
+
+path = Path(sys.argv[1])
+options = OpenOptions(scratch=path.parent, rng=np.random.default_rng(0))
+source = FORMATS[SUFFIXES[path.suffix]](path, options)
+blocks = source.blocks(source.columns, 1_000)
+next(blocks)
+maps = Path("/proc/self/maps")
+assert not maps.exists() or path.name not in maps.read_text(), "it is mapped"
+os.truncate(path, path.stat().st_size // 3)
+try:
+    for block in blocks:
+        block.validate(full=True)
+except DataError as error:
+    print(error)
+"""
+
+
+def child(code, *argv):
+    """What a child of Python prints; it must not be killed by the system."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, argv)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"exit code {done.returncode}: {done.stderr[-2000:]}"
+    return done.stdout
+
+
+CUT = {
+    "rows.npy": (write_npy, "1"),
+    "columns.npy": (lambda table, path: write_npy(table, path, "F"), "1"),
+    "flat.arrow": (write_arrow, "y"),
+    "one.arrow": (lambda table, path: write_arrow(table, path, len(table)), "y"),
+    "packed.arrow": (lambda table, path: write_arrow(table, path, compression="zstd"), "y"),
+}
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_who_reads_behind_the_new_end_of_a_file_is_told_and_not_killed(tmp_path, name):
+    CUT[name][0](TABLE, tmp_path / name)  # in a child: a memory map would take the tests with it
+    said = child(FOUND_OUT, tmp_path / name)
+    assert name in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_a_file_that_a_thread_cuts_off_at_any_moment_kills_nobody(tmp_path, name):
+    write, label = CUT[name]
+    write(small_table(400_000).drop(["w"]), tmp_path / name)
+    (tmp_path / "out").mkdir()
+    assert int(child(CUTTER, tmp_path / name, label, tmp_path / "out")) > 0
+
+
+def test_nothing_is_left_to_resume_of_a_file_that_changed(tmp_path, monkeypatch):
+    source = tmp_path / "t.parquet"
+    WRITERS[source.name](TABLE, source)
+    monkeypatch.setattr(sparrowboost.store.ingest, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(sparrowboost.store.ingest, "MAX_BLOCK_ROWS", 1_000)
+    during_reading(monkeypatch, source, append)
+    refused(source, tmp_path / "store", resume=True)
+
+
+def test_a_file_that_is_listed_and_then_removed_is_told(tmp_path, monkeypatch):
+    for name in ("a.parquet", "b.parquet"):
+        pq.write_table(TABLE, tmp_path / name)
+    expand = sparrowboost.readers.formats.expand
+
+    def then_remove(given):
+        found = expand(given)
+        (tmp_path / "b.parquet").unlink()
+        return found
+
+    monkeypatch.setattr(sparrowboost.readers.formats, "expand", then_remove)
+    with pytest.raises(DataError, match=r"b\.parquet: no such file"):
+        ingest(tmp_path, label="y", path=tmp_path / "out/store", verbose=0)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_changes_while_it_is_predicted_or_watched_is_told(tmp_path, monkeypatch):
+    source = tmp_path / "t.csv"
+    WRITERS[source.name](TABLE, source)
+    dataset = ingest(source, label="y", verbose=0)
+    model = train(dataset, n_estimators=2, verbose=0)
+    during_reading(monkeypatch, source, lambda path: os.utime(path))
+    with pytest.raises(DataError, match=r"t\.csv: was changed while it was in use"):
+        write_predictions(model, source, tmp_path / "out.csv", verbose=0)
+    assert os.listdir(tmp_path) == ["t.csv"]
+    with pytest.raises(DataError, match=r"t\.csv: was changed while it was in use"):
+        train(dataset, valid=source, n_estimators=2, verbose=0)
+
+
+# -- files that are forbidden ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def forbidding():
+    """A folder in which what is forbidden is so: root may do everything, so be somebody else."""
+    warm = ingest(TABLE, label="y", verbose=0)  # as long as compiled kernels may be kept
+    train(warm, n_estimators=1, sample_size=10_000, verbose=0)
+    folder = Path(tempfile.mkdtemp(prefix="sparrow-test-"))
+    folder.chmod(0o777)
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(NOBODY)
+    yield folder
+    if root:
+        os.seteuid(0)
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(0o700)
+    shutil.rmtree(folder)
+
+
+def denied(error, says, call, *args, **kwargs):
+    with pytest.raises(error) as caught:
+        call(*args, **kwargs)
+    message = str(caught.value)
+    assert says in message and "Permission denied" in message
+    assert "\n" not in message
+
+
+def test_input_that_may_not_be_read_is_named(forbidding):
+    for name, write in WRITERS.items():
+        path = forbidding / name
+        write(TABLE, path)
+        path.chmod(0)
+        store = forbidding / "store"
+        denied(DataError, name, ingest, path, label=LABELS[name], path=store, verbose=0)
+        assert not store.exists()
+    (forbidding / "closed").mkdir(mode=0)
+    denied(DataError, "closed", ingest, forbidding / "closed", label="y", verbose=0)
+
+
+def test_folders_that_may_not_be_written_are_named(forbidding):
+    closed, data = forbidding / "closed", forbidding / "store"
+    closed.mkdir(mode=0o500)
+    denied(StoreError, "closed", ingest, TABLE, label="y", path=closed / "store", verbose=0)
+    dataset = ingest(TABLE, label="y", path=data, verbose=0)
+    few = {"n_estimators": 6, "sample_size": 5_000, "theta": 0.95, "verbose": 0}
+    denied(StoreError, "closed", train, dataset, scratch=closed, **few)
+    denied(StoreError, "closed", train, dataset, checkpoint=closed / "run", **few)
+    model = train(dataset, **few)
+    denied(ModelFileError, "closed", model.save_model, closed / "model.json")
+    denied(SparrowError, "closed", write_predictions, model, TABLE, closed / "out.csv", verbose=0)
+    assert os.listdir(closed) == []
+
+
+def test_a_store_that_may_be_read_only_is_trained_on_with_scratch_elsewhere(forbidding):
+    dataset = ingest(TABLE, label="y", path=forbidding / "store", verbose=0)
+    dataset.path.chmod(0o500)
+    few = {"n_estimators": 6, "sample_size": 5_000, "theta": 0.95, "verbose": 0}
+    denied(StoreError, "give scratch= a folder", train, dataset, **few)
+    assert train(dataset, scratch=forbidding, **few).n_trees == 6
+    assert os.listdir(forbidding) == ["store"]
+
+
+def test_a_store_that_may_not_be_read_is_named(forbidding):
+    dataset = ingest(TABLE, label="y", path=forbidding / "store", verbose=0)
+    next(dataset.path.glob("rows-*")).chmod(0)
+    denied(StoreError, "rows-", train, dataset, n_estimators=1, verbose=0)
+    (dataset.path / "manifest.json").chmod(0)
+    denied(StoreError, "manifest.json", Dataset, dataset.path)
+
+
+def test_the_command_says_so_before_the_work(forbidding, capsys):
+    pq.write_table(TABLE, forbidding / "t.parquet")
+    (forbidding / "closed").mkdir(mode=0o500)
+    words = ["train", str(forbidding / "t.parquet"), "--label", "y", "-q", "-o"]
+    assert main([*words, str(forbidding / "closed/model.json")]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "closed" in error
+
+
+# -- two at once -----------------------------------------------------------------------------------
+
+LEARNER = {"n_estimators": 60, "max_leaves": 6, "sample_size": 4_000, "theta": 0.8, "verbose": 0}
+CHILD = f"""
+import sys
+from sparrowboost import Dataset, train
+train(Dataset(sys.argv[1]), random_state=int(sys.argv[2]), **{LEARNER!r}).save_model(sys.argv[3])
+"""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    X, y = made_rows()
+    path = tmp_path_factory.mktemp("faults") / "store"
+    ingest(X, label=y, path=path, verbose=0)
+    return path
+
+
+@pytest.fixture(scope="module")
+def alone(store):
+    """The models that trainings give one after the other, by seed."""
+    return [train(Dataset(store), random_state=seed, **LEARNER) for seed in (0, 1)]
+
+
+def test_two_threads_train_on_one_store_as_each_would_alone(store, alone):
+    dataset = Dataset(store)
+    with ThreadPoolExecutor(4) as pool:
+        jobs = [pool.submit(train, dataset, random_state=seed, **LEARNER) for seed in (0, 1, 0, 1)]
+        models = [job.result() for job in jobs]
+    for model, expected in zip(models, alone * 2, strict=True):
+        assert_same_trees(model, expected)
+    assert len(os.listdir(store)) == 2
+
+
+def test_two_processes_train_on_one_store_as_each_would_alone(store, alone, tmp_path):
+    files = [tmp_path / f"{seed}.json" for seed in (0, 1)]
+    children = [
+        subprocess.Popen([sys.executable, "-c", CHILD, store, str(seed), file])
+        for seed, file in enumerate(files)
+    ]
+    assert [child.wait() for child in children] == [0, 0]
+    for file, expected in zip(files, alone, strict=True):
+        expected.save_model(tmp_path / "expected.json")
+        assert file.read_bytes() == (tmp_path / "expected.json").read_bytes()
+        assert load_model(file).n_trees == 60
+    assert len(os.listdir(store)) == 2

@@ -1,0 +1,334 @@
+"""`memory_limit` is a limit: real jobs in a memory cgroup that kills what exceeds it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pcsv
+import pyarrow.parquet as pq
+import pytest
+
+import sparrowboost.model.predict
+from builders import made_rows
+from cgroups import memory_group
+from helpers import small_table
+from sparrowboost import MemoryLimitError, ingest, train, write_predictions
+from sparrowboost.cli import main
+from sparrowboost.datasets import make_large
+from sparrowboost.model.predict import BLOCK_ROWS, MIN_BLOCK_ROWS, BlockSizes
+from sparrowboost.runtime.memory import parse_size
+
+ROWS, VALID_ROWS = 1_000_000, 200_000
+
+# One process for the whole job: what one stage leaves behind counts in the next. As many rows as
+# there are would all be scanned, none drawn.
+JOB = """
+import json, sys
+import sparrowboost, sparrowboost.learner.planning
+from sparrowboost.runtime.memory import peak_rss
+from sparrowboost.model.predictions import write_predictions
+
+source, valid, folder, limit = sys.argv[1:]
+sparrowboost.learner.planning.WHOLE_VALUES = 0
+peaks, samples = {}, []
+dataset = sparrowboost.ingest(source, label="y", memory_limit=limit, verbose=0)
+peaks["ingest"] = peak_rss()
+model = sparrowboost.train(
+    dataset, valid=valid, memory_limit=limit, n_estimators=40, theta=0.7, verbose=0,
+    callbacks=[lambda event: samples.append(event.n_samples) and None],
+)
+peaks["train"] = peak_rss()
+n = write_predictions(model, source, folder + "/out.parquet", memory_limit=limit, verbose=0)
+peaks["predict"] = peak_rss()
+assert "pandas" not in sys.modules
+print(json.dumps({"peaks": peaks, "samples": samples[-1], "trees": model.n_trees, "rows": n}))
+"""
+
+
+# The same where rows are read while others are trained on.
+EARLY = JOB.replace('label="y", memory', 'label="y", wait=False, memory').replace(
+    "WHOLE_VALUES = 0\n",
+    "WHOLE_VALUES = 0\nfrom sparrowboost.store import ingest\ningest.MIN_STRETCHES = 6\n",
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("limits")
+    kind = subprocess.run(
+        ["stat", "-f", "-c", "%T", str(folder)], capture_output=True, text=True, check=False
+    )
+    if kind.stdout.strip() in ("tmpfs", "ramfs"):
+        pytest.skip(f"{folder} is in memory: files there would count in a memory cgroup")
+    make_large(folder / "train.parquet", ROWS)
+    make_large(folder / "valid.parquet", VALID_ROWS, stream=1)
+    # Once without a group: whoever compiles takes more than limits near the least allow.
+    words = [folder / "train.parquet", folder / "valid.parquet", folder, "1GB"]
+    subprocess.run([sys.executable, "-c", JOB, *map(str, words)], check=True, capture_output=True)
+    return folder
+
+
+def run(limit, argv, folder):
+    """Run Python in a group of its own; what it prints, and how it ended."""
+    for file in folder.glob("*.parquet"):  # so that reading it counts in the group
+        with file.open("rb") as stream:
+            os.fsync(stream.fileno())
+            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    try:
+        with memory_group(parse_size(limit)) as group:
+            return group.run([sys.executable, *map(str, argv)], env={"TMPDIR": str(folder)})
+    except LookupError as error:
+        pytest.skip(f"no memory cgroup can be made: {error}")
+
+
+def run_job(limit, data, folder, job=JOB):
+    files = [data / "train.parquet", data / "valid.parquet"]
+    return run(limit, ["-c", job, *files, folder, limit], data)
+
+
+def command(limit, data, *words):
+    return run(limit, ["-m", "sparrowboost", *words, "--memory", limit, "--quiet"], data)
+
+
+def test_a_group_kills_what_exceeds_its_limit(data):
+    done = run("100MB", ["-c", "x = bytearray(150_000_000)"], data)
+    assert done.returncode == -9 or done.kills == 1
+
+
+@pytest.mark.parametrize(
+    ("limit", "job"), [("270MB", JOB), ("512MB", JOB), ("1GB", JOB), ("512MB", EARLY)],
+    ids=["270MB", "512MB", "1GB", "512MB, rows still being read"],
+)  # fmt: skip
+def test_ingest_training_and_prediction_live_within_the_limit(data, tmp_path, limit, job):
+    done = run_job(limit, data, tmp_path, job)
+    assert done.kills == 0
+    assert done.returncode == 0, done.stderr[-2000:]
+    said = json.loads(done.stdout)
+    assert said["rows"] == ROWS and said["trees"] == 40
+    assert said["samples"] > 1, "no sample was drawn beside another: this tests nothing"
+    assert max(said["peaks"].values()) < parse_size(limit)
+
+
+@pytest.fixture(scope="module")
+def store(data):
+    words = ["ingest", data / "train.parquet", "--label", "y", "-o", data / "store"]
+    done = command("250MB", data, *words)
+    assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
+    return data / "store"
+
+
+def test_commands_do_with_250_mb(data, store, tmp_path):
+    valid, model = data / "valid.parquet", tmp_path / "model.json"
+    # At most 100,000 rows: not all of them at once.
+    learner = ["--n-estimators", "20", "--sample-size", "100000", "--theta", "0.8"]
+    done = command("250MB", data, "train", store, "--valid", valid, *learner, "-o", model)
+    assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
+    done = command("250MB", data, "predict", model, valid, "-o", tmp_path / "out.parquet")
+    assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
+    done = command("270MB", data, "evaluate", model, valid)
+    assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("what", ["predict", "evaluate"])
+def test_prediction_refuses_a_limit_and_does_with_the_one_that_it_names(data, tmp_path, what):
+    model, out = tmp_path / "model.json", tmp_path / "out.parquet"
+    rows = ingest(data / "valid.parquet", label="y", verbose=0)
+    train(rows, n_estimators=2, verbose=0).save_model(model)
+    words = [what, model, data / "valid.parquet", *(["-o", out] if what == "predict" else [])]
+    done = command("150MB", data, *words)
+    assert done.returncode == 1
+    assert "memory_limit 150 MB is too small" in done.stderr
+    assert done.stderr.count("\n") == 1 and not out.exists()
+    done = command(named(done.stderr), data, *words)
+    assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
+
+
+def test_predictions_are_the_same_in_the_smaller_blocks_that_a_limit_allows(tmp_path, monkeypatch):
+    table = small_table(20_000)
+    pq.write_table(table, source := tmp_path / "t.parquet")
+    model = train(ingest(source, label="y", weight="w", verbose=0), n_estimators=5, verbose=0)
+    monkeypatch.setattr(sparrowboost.model.predict, "held", lambda: 100_000_000)
+    sizes, rows = [], BlockSizes.rows
+
+    def noted(*args):
+        sizes.append(rows(*args))
+        return sizes[-1]
+
+    monkeypatch.setattr(BlockSizes, "rows", noted)
+    with pytest.raises(MemoryLimitError) as refused:
+        write_predictions(model, source, tmp_path / "no.csv", memory_limit="50MB", verbose=0)
+    enough = named(str(refused.value))
+    for name, limit in (("a", None), ("b", enough)):
+        out = tmp_path / f"{name}.csv"
+        write_predictions(model, source, out, keep="color", memory_limit=limit, verbose=0)
+    assert sizes[0] == BLOCK_ROWS and MIN_BLOCK_ROWS <= sizes[1] <= BLOCK_ROWS
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+    assert not (tmp_path / "no.csv").exists()
+
+
+def named(message):
+    """The limit that a refusal names."""
+    return re.search(r"give at least (\d+ MB)\.", message)[1].replace(" ", "")
+
+
+def test_ingest_refuses_a_limit_and_does_with_the_one_that_it_names(data, tmp_path):
+    words = ["ingest", data / "valid.parquet", "--label", "y", "-o", tmp_path / "store"]
+    done = command("150MB", data, *words)
+    assert done.returncode == 1
+    assert "memory_limit 150 MB is too small" in done.stderr
+    assert not (tmp_path / "store").exists()
+    done = command(named(done.stderr), data, *words)
+    assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
+
+
+def test_training_refuses_a_limit_and_does_with_the_one_that_it_names(data, store, tmp_path):
+    words = ["train", store, "--valid", data / "valid.parquet", "--n-estimators", "5"]
+    words += ["-o", tmp_path / "model.json"]
+    done = command("170MB", data, *words)
+    assert done.returncode == 1
+    assert "memory_limit 170 MB is too small" in done.stderr
+    assert not (tmp_path / "model.json").exists()
+    done = command(named(done.stderr), data, *words)
+    assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
+    assert (tmp_path / "model.json").exists()
+
+
+@pytest.fixture(scope="module")
+def forms(data):
+    """The same rows in files that take more, and less, to read than training takes."""
+    table = pq.read_table(data / "valid.parquet")
+    pcsv.write_csv(table, data / "t.csv")
+    write_arrow(table, data / "t.arrow")
+    np.save(data / "y.npy", table["y"].to_numpy())
+    np.save(data / "X.npy", np.column_stack([c.to_numpy() for c in table.drop("y").columns]))
+    return {
+        "parquet": [data / "train.parquet", "--label", "y"],
+        "csv": [data / "t.csv", "--label", "y"],
+        "arrow": [data / "t.arrow", "--label", "y", "--balanced"],
+        "npy": [data / "X.npy", "--label", data / "y.npy", "--validation-fraction", "0.1"],
+    }
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "arrow", "npy"])
+def test_training_on_files_refuses_a_limit_and_does_with_the_one_that_it_names(
+    data, forms, tmp_path, form
+):
+    words = ["train", *forms[form], "--n-estimators", "3", "-o", tmp_path / "model.json"]
+    done = command("150MB", data, *words)
+    assert done.returncode == 1 and done.stderr.count("give at least") == 1
+    done = command(named(done.stderr), data, *words)
+    assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
+    assert (tmp_path / "model.json").exists()
+
+
+@pytest.mark.parametrize("form", ["csv", "npy"])
+def test_a_limit_that_does_to_read_but_not_to_train_is_refused_with_one_that_does(
+    data, forms, tmp_path, form
+):
+    words = ["train", *forms[form][:3], "--n-estimators", "3", "-o", tmp_path / "model.json"]
+    words += ["--sample-size", "190000", "--max-leaves", "2000"]  # 160 MB of evidence
+    done = command("290MB", data, *words)
+    assert done.returncode == 1 and "evidence (1" in done.stderr
+    done = command(named(done.stderr), data, *words)
+    assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
+
+
+def test_the_plan_of_a_training_adds_up_and_is_not_carried_out(store, tmp_path, capsys):
+    words = ["train", store, "-o", tmp_path / "model.json", "--memory", "2GB", "--plan"]
+    assert main([*map(str, words)]) == 0
+    *parts, total, limit, rows = capsys.readouterr().out.splitlines()
+    sizes = [parse_size(line[-8:]) for line in parts]
+    assert parse_size(total[-8:]) == pytest.approx(sum(sizes), rel=0.01)
+    assert limit.split() == ["limit", "2", "GB"]
+    assert sum(sizes) < parse_size("2GB")
+    assert rows == "all 1,000,000 rows in memory"
+    assert not (tmp_path / "model.json").exists()
+
+
+def write_arrow(table, path):
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+
+
+WITHOUT_SCIPY = """
+import sys
+from sparrowboost.cli import main
+assert main(sys.argv[1:]) == 0
+assert "numba" in sys.modules and "scipy.linalg" not in sys.modules
+
+import numba, numpy as np  # which can have it yet
+assert numba.njit(lambda a: np.linalg.inv(a) @ a)(2 * np.eye(2)).tolist() == [[1, 0], [0, 1]]
+"""
+
+
+def test_commands_with_a_limit_load_no_linear_algebra(tmp_path):
+    pq.write_table(small_table(), tmp_path / "t.parquet")
+    words = ["train", tmp_path / "t.parquet", "--label", "y", "-q", "-o", tmp_path / "m.json"]
+    words += ["--memory", "1GB", "--n-estimators", "2"]
+    subprocess.run([sys.executable, "-c", WITHOUT_SCIPY, *words], check=True)
+
+
+LEAN = """
+import sys, sparrowboost
+from sparrowboost.model.predictions import write_predictions
+
+source, folder = sys.argv[1:]
+dataset = sparrowboost.ingest(source, label="y", weight="w", verbose=0)
+model = sparrowboost.train(dataset, valid=(source, "y", "w"), n_estimators=2, verbose=0)
+write_predictions(model, source, folder + "/out.parquet", keep=["color"], verbose=0)
+assert "pandas" not in sys.modules
+"""
+
+
+def write_odd_csv(table, path):
+    """Large whole numbers, of which a late one has a fraction: Arrow does not read that."""
+    ids = pa.array(range(2**60, 2**60 + len(table)))
+    pcsv.write_csv(table.set_column(1, "count", ids), path)
+    with path.open("a") as file:
+        file.write("0.5,1.5,red,1,1\n")
+
+
+WRITERS = {
+    "t.parquet": pq.write_table,
+    "t.csv": pcsv.write_csv,
+    "odd.csv": write_odd_csv,
+    "t.arrow": write_arrow,
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_numbers_words_and_missing_values_are_read_without_pandas(tmp_path, name):
+    # 36 MB, which Arrow would import for its own conversions.
+    WRITERS[name](small_table(60_000), tmp_path / name)
+    subprocess.run([sys.executable, "-c", LEAN, tmp_path / name, tmp_path], check=True)
+
+
+LEAN_ARRAYS = """
+import sys, numpy as np, sparrowboost
+
+folder = sys.argv[1]
+X, y = np.load(folder + "/X.npy"), np.load(folder + "/y.npy")
+with open(folder + "/t.svm", "w") as file:
+    file.writelines(f"{int(label)} 1:{row[0]} 3:{row[1]}\\n" for row, label in zip(X, y))
+for source, how in (
+    (folder + "/X.npy", {"label": folder + "/y.npy", "weight": folder + "/y.npy"}),
+    (folder + "/t.svm", {}),
+    (X, {"label": y}),
+):
+    dataset = sparrowboost.ingest(source, **how, verbose=0)
+    sparrowboost.train(dataset, n_estimators=2, verbose=0).predict_proba(source)
+assert "pandas" not in sys.modules
+"""
+
+
+def test_arrays_and_libsvm_files_are_read_without_pandas(tmp_path):
+    X, y = made_rows(2_000)
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", y.astype(">f4") + 1)
+    subprocess.run([sys.executable, "-c", LEAN_ARRAYS, tmp_path], check=True)

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import logging
+import os
+import pty
+import subprocess
+import sys
+
+import sparrowboost.runtime.progress
+from sparrowboost.runtime.progress import make_progress
+
+SCRIPT = """
+import numpy as np, sparrowboost
+X = np.random.default_rng(0).random((30_000, 5))
+sparrowboost.ingest(X, label=X[:, 0] > 0.5, verbose=int({verbose}))
+"""
+
+
+def test_nothing_is_said_when_silent():
+    run = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(verbose=0)], capture_output=True, check=True
+    )
+    assert run.stdout + run.stderr == b""
+
+
+def test_plain_lines_without_a_terminal():
+    run = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(verbose=1)], capture_output=True, check=True, text=True
+    )
+    assert run.stdout == ""
+    assert "task='binning rows' rows=30000 rows_per_second=" in run.stderr
+    assert "bytes=150000" in run.stderr
+    assert "\x1b" not in run.stderr
+
+
+def test_a_bar_with_speed_and_bytes_on_a_terminal():
+    main, side = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT.format(verbose=1)],
+        stdout=side, stderr=side, env=os.environ | {"COLUMNS": "120", "TERM": "xterm"},
+    ):  # fmt: skip
+        os.close(side)
+        shown = b""
+        try:
+            while data := os.read(main, 4096):
+                shown += data
+        except OSError:  # the other end is closed
+            pass
+    assert "━".encode() in shown
+    assert b"rows/s" in shown
+    assert b"150 KB" in shown
+
+
+def test_lines_go_to_the_users_own_handlers_if_there_are_any(caplog, monkeypatch):
+    monkeypatch.setattr(sparrowboost.runtime.progress, "LINE_SECONDS", 0.0)
+    with caplog.at_level(logging.INFO), make_progress(1) as progress:
+        with progress.task("counting", 10) as task:
+            task.advance(4, 8)
+        progress.note("by the way")
+    first, last, note = (record.getMessage() for record in caplog.records)
+    assert first.startswith("task='counting' rows=4 of=10 seconds_left=")
+    assert last.startswith("task='counting' rows=4 rows_per_second=")
+    assert note == "note='by the way'"
+    assert logging.getLogger("sparrowboost").handlers == []
