@@ -130,10 +130,50 @@ def rooms(results: dict[str, Any]) -> str:
     return markdown(["seconds of CPU", *header], rows)
 
 
+def _spread(of: dict[str, float], digits: str) -> str:
+    return f"{of['mean']:{digits}} ({of['min']:{digits}} to {of['max']:{digits}})"
+
+
+def balanced(results: dict[str, Any]) -> str:
+    """For each size of trees: what everyone reached, and Sparrow against it."""
+    out = []
+    for leaves, of in results["summary"].items():
+        rows = []
+        for name, own in of["contestants"].items():
+            equal, fast = "", ""
+            if name != "sparrow":
+                equal = _spread(own["sparrow_at_equal_trees"][-1], "+.2f")
+                good, all_ = own["sparrow_as_good"], own["sparrow_compared"]
+                fast = _spread(own["times_as_fast"], ".1f") if good else "not reached"
+                fast += f", {good} of {all_} seeds" if 0 < good < all_ else ""
+            bold = f"**{name}**" if name == "sparrow" else name
+            seconds = f"{own['seconds']['mean']:.1f}"
+            rows.append([bold, _spread(own["final_loss"], ".5f"), seconds, equal, fast])
+        header = [
+            f"{leaves} leaves, {results['most_trees'][leaves]} trees", "log loss", "seconds",
+            "Sparrow's loss at equal trees, %", "Sparrow as good, times as fast",
+        ]  # fmt: skip
+        out.append(markdown(header, rows))
+    return "\n\n".join(out)
+
+
+def early_stopping(results: dict[str, Any]) -> str:
+    rows = [
+        [f"{of['table']}, sample size {of['sample_size']}", f"{of['loss']['mean']:.5f}",
+         f"{of['trees']['mean']:,.0f}", f"{of['lowest_loss']['mean']:.5f}",
+         _spread(of["more_percent"], "+.3f")]
+        for of in results["summary"]
+    ]  # fmt: skip
+    header = ["", "log loss", "trees", "lowest of 1,500 trees", "above it, %"]
+    return markdown(header, rows)
+
+
 MAKERS = {
     "small": ("small", small),
     "ingest": ("ingest", ingest),
     "covertype-figure": ("covertype", covertype),
+    "balanced": ("balanced", balanced),
+    "early-stopping": ("early_stopping", early_stopping),
     "predict": ("predict", predict),
     "scan": ("scan", scan),
     "rooms": ("rooms", rooms),
