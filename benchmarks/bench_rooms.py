@@ -42,7 +42,7 @@ ROOMS = {
         "sampling.sampler:Sampler.weigh_base",
         "sampling.sampler:Sampler._rows_of_block",
         "sampling.sampler:Sampler._put_back",
-        "sampling.sampler:_Picker.pick",
+        "sampling.draw:RowPicker.pick",
         "sampling.strata:Strata.read",
         "sampling.strata:Strata.append",
     ),

@@ -510,7 +510,7 @@ def test_a_sample_is_as_large_as_was_asked_for_if_that_fits(dataset, monkeypatch
 
 
 def test_a_scratch_folder_that_cannot_be_written_is_named(dataset):
-    with pytest.raises(StoreError, match="/proc: scratch cannot be written"):
+    with pytest.raises(StoreError, match="/proc: cannot write scratch data"):
         train(dataset, scratch="/proc", sample_size=3_000, theta=0.9, verbose=0)
 
 

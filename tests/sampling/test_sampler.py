@@ -12,7 +12,8 @@ import sparrowboost.sampling.strata
 import sparrowboost.store.shuffle
 from builders import make_model, make_sample, make_stump, numbered_rows, numbers_of
 from sparrowboost.model.losses import get_loss
-from sparrowboost.sampling.sampler import MAX_SHARE, ROWS_PER_EFF, Sampler, WeightEstimate
+from sparrowboost.sampling.sampler import MAX_SHARE, Sampler
+from sparrowboost.sampling.weight_estimate import ROWS_PER_EFF, WeightEstimate
 
 N = 3_000
 DRAWS = 200  # of each kind, each by a sampler of its own: totals of light rows are skewed
@@ -170,12 +171,12 @@ def test_every_row_stands_for_one_under_the_exponential_loss(plain, tmp_path):
 @pytest.fixture
 def half_the_room(monkeypatch):
     """Buffers for half of the rows that a draw picks: what they hold is thinned out on the way."""
-    room = sparrowboost.sampling.sampler._Buffer
+    room = sparrowboost.sampling.sampler.DrawBuffer
 
     def small_buffer(capacity, *args, **kwargs):
         return room((capacity - 1_000) // 2, *args, **kwargs)
 
-    monkeypatch.setattr(sparrowboost.sampling.sampler, "_Buffer", small_buffer)
+    monkeypatch.setattr(sparrowboost.sampling.sampler, "DrawBuffer", small_buffer)
 
 
 @pytest.mark.usefixtures("no_threads", "half_the_room")

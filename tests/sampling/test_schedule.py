@@ -7,7 +7,7 @@ import pytest
 
 import sparrowboost.sampling.schedule
 from sparrowboost.sampling.lookback import LookBack
-from sparrowboost.sampling.schedule import COST, EARLY, MOST_TIMES, SampleSchedule, Sizes
+from sparrowboost.sampling.schedule import COST, EARLY, MAX_FACTOR, SampleSchedule, Sizes
 
 RATE = 0.3
 
@@ -355,8 +355,8 @@ def test_a_sample_that_should_grow_and_cannot_is_renewed_sooner(sampler, mark, m
     assert trees(most=2_000, cost=2.5 * COST) == 10  # of 5 rules each, 1,000 rows / 20
     assert trees(most=1_000, cost=0.5 * COST) == 10
     assert trees(most=1_000, cost=2.5 * COST) == 4
-    monkeypatch.setattr(sparrowboost.sampling.schedule, "MOST_TIMES", 1.25)
-    assert MOST_TIMES > 2.5
+    monkeypatch.setattr(sparrowboost.sampling.schedule, "MAX_FACTOR", 1.25)
+    assert MAX_FACTOR > 2.5
     assert trees(most=1_000, cost=2.5 * COST) == 8
 
 

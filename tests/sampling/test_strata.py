@@ -244,13 +244,13 @@ def test_nothing_is_left_of_the_scratch_when_the_process_is_killed(tmp_path):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_may_not_be_written_is_named(tmp_path):
     tmp_path.chmod(0o500)
-    with pytest.raises(StoreError, match=f"{tmp_path}: scratch cannot be written"):
+    with pytest.raises(StoreError, match=f"{tmp_path}: cannot write scratch data"):
         Strata(tmp_path, D, weighted=False)
 
 
 @pytest.mark.parametrize("folder", ["/proc", "/no/such/folder"])
 def test_a_folder_that_cannot_be_written_is_named(folder):
-    with pytest.raises(StoreError, match=rf"{folder}: scratch cannot be written .*scratch="):
+    with pytest.raises(StoreError, match=rf"{folder}: cannot write scratch data .*scratch="):
         Strata(folder, D, weighted=False)
 
 

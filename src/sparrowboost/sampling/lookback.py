@@ -1,20 +1,20 @@
-"""What fresh rows say of the last trees.
+"""How good the last trees are, measured on fresh rows.
 
-A tree is chosen on a sample, so that it fits the sample's own noise, too, and seems to gain more
-than it does. While trees are added, the next sample is drawn in the background, whatever rows they
-were grown on. So when it comes, the fall of the loss that they brought is measured twice, on the
-sample that they were grown on and on the fresh one, which is as good as all data.
+A tree is chosen on a sample, so that it also fits the sample's noise and seems to gain more than it
+does. While trees are added, the next sample is drawn in the background, independently of the rows
+that they are grown on. When it arrives, the fall of the loss that they brought is measured twice:
+on the sample that they were grown on, and on the fresh one, which stands for all data.
 
-Of a step that takes a share r (the learning rate) of what a leaf's rows ask for, with g what they
-would gain if they were all data and e what their noise adds:
+For a step that takes a share r (the learning rate) of what a leaf's rows ask for, where g is what
+they would gain if they were all data and e is what their noise adds:
 
     own    (2 r - r**2) (g + e)         the fall on the rows that the leaf was fitted to
-    fresh  (2 r - r**2) g - r**2 e      on others: the part r of the noise that was taken in costs
+    fresh  (2 r - r**2) g - r**2 e      on others: the share r of the noise that was fitted costs
                                         its square
     own - fresh = 2 r e
 
-So the noise costs (own - fresh) r / 2 of what would be gained without, fresh + (own - fresh) r / 2.
-It falls as 1 / rows: twice the rows, half the cost.
+So noise costs (own - fresh) r / 2, out of the fresh + (own - fresh) r / 2 that would be gained
+without it. The cost falls as 1 / rows: twice the rows, half the cost.
 """
 
 from __future__ import annotations
@@ -33,46 +33,46 @@ from sparrowboost.model.tree import GrownTree, goes_left
 from sparrowboost.runtime.threads import WorkerPool
 from sparrowboost.sampling.sample import Sample
 
-EDGE_ROWS = 1 << 14  # of fresh rows, of which the advantage of each tree's first split is taken
-MOST_COST = 1.0  # where fresh rows gain nothing, all is lost
+EDGE_ROWS = 1 << 14  # fresh rows on which the advantage of each tree's first split is measured
+MAX_COST = 1.0  # if fresh rows gain nothing
 
 Scores = npt.NDArray[np.float32]
 
 
 class LookBack(NamedTuple):
-    """The last trees, on their own rows and on fresh ones."""
+    """The last trees, measured on their own rows and on fresh ones."""
 
     n_trees: int  # how many
-    own: float  # fall of the loss for each row of the data, on the rows on which they were grown
+    own: float  # fall of the loss per row of the data, on the rows on which they were grown
     fresh: float  # on rows that had no part in them
     error: float  # standard deviation of `fresh`
     gamma: float  # mean advantage of the trees' first splits, when they were found
-    gamma_certified: float  # what was certain of it
+    gamma_certified: float  # the part of it that was certain
     gamma_fresh: float  # on fresh rows
 
     def cost(self, rate: float) -> float:
-        """The share of what would be gained that the sample's noise costs, from 0 to 1."""
+        """The share of the possible gain that was lost to the sample's noise, from 0 to 1."""
         lost = max(self.own - self.fresh, 0.0) * rate / 2
         gained = max(self.fresh, 0.0)
-        return lost / (gained + lost) if gained + lost > 0 else MOST_COST
+        return lost / (gained + lost) if gained + lost > 0 else MAX_COST
 
 
 class Mark:
-    """Where a sample stands now: trees that are noted from here on can be looked back at."""
+    """The state of a sample from which on trees can be looked back at."""
 
     def __init__(self, sample: Sample, model: Model | None, workers: WorkerPool, loss: str) -> None:
-        """A sample that is not up to date with a model is brought there."""
+        """Brings the sample up to date with the model, if one is given."""
         self._sample, self._workers, self._loss = sample, workers, loss
         self._first = sample.n_trees if model is None else model.n_trees
         self._before = self._loss_of_all(model)
         self._grown: list[GrownTree] = []
 
     def note(self, grown: GrownTree) -> None:
-        """Take note of a tree that was added."""
+        """Note a tree that was added."""
         self._grown.append(grown)
 
     def look_back(self, fresh: Sample, model: Model) -> LookBack | None:
-        """Compare both samples, which are up to date then; None if there was no tree."""
+        """Compare both samples, and bring them up to date; None if there was no tree."""
         if not self._grown or not fresh.n:
             return None
         gamma_fresh = self._fresh_edges(fresh, model)
@@ -88,8 +88,8 @@ class Mark:
 
         self._workers.run([partial(work, block) for block in range(fresh.n_blocks)])
         fall, squares = totals.sum(0).tolist()
-        # By the true number of rows: by that for which a draw stands, it would be off where rows of
-        # next to no weight are many, and most of them in no draw.
+        # Divided by the true number of rows: the number for which a draw stands is off where most
+        # rows have hardly any weight and are in no draw.
         return LookBack(
             n_trees=len(self._grown),
             own=own / self._sample.of_rows,

@@ -1,4 +1,4 @@
-"""The sample: rows in memory, with scores and weights that are brought up to date when scanned."""
+"""The sample: rows in memory whose scores and weights are brought up to date when scanned."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparrowboost.model.forest import Forest
 from sparrowboost.model.losses import Loss
 from sparrowboost.store.lookup import Bins
 
-# Of a block, rows are numbered by 16 bits, and their bins stay in a core's cache while it is split.
+# Rows of a block have 16-bit numbers, and its bins stay in a core's cache while it is split.
 BLOCK_ROWS = 1 << 14
 STATE = tuple(f"sample_{name}" for name in ("bins", "label", "u", "score", "copies", "numbers"))
 
@@ -28,7 +28,7 @@ def keep_every_second(array: npt.NDArray[Any], start: int, n: int) -> None:
     array([1, 3, 5])
     """
     kept = array[start:n:2]
-    for at in range(0, len(kept), BLOCK_ROWS):  # at once, it would take another half of the room
+    for at in range(0, len(kept), BLOCK_ROWS):  # at once, it would take half as much memory again
         part = slice(at, at + BLOCK_ROWS)
         array[: len(kept)][part] = kept[part]
 
@@ -41,9 +41,9 @@ class Sample:
     bins : (n, d) uint8
     label : (n,) uint8
     u : (n,) float32
-        Importance: the user's weight over the probability of being drawn.
+        Importance: the user's weight divided by the probability of being drawn.
     score : (n,) float32
-        H(x) under the first `n_trees` trees. The sample owns it from now on.
+        H(x) under the first `n_trees` trees. The sample takes ownership.
     n_trees : int
     loss : Loss
     whole : bool
@@ -51,7 +51,7 @@ class Sample:
     copies : (n,) float32
         Rows of the data that each stands for: 1 / the probability of being drawn.
     counted : bool
-        Whether importances are numbers of rows, so that one of 3 is as good as three rows.
+        Whether importances count rows, so that a row of 3 is as good as three rows.
     of_rows : int, optional
         Rows of the data that it was drawn from; by default its own.
     """
@@ -83,10 +83,10 @@ class Sample:
         self._settle()
 
     def _settle(self) -> None:
-        """Note how the sample is while it is new: its n_eff, and what an ordinary row weighs."""
+        """Note what holds while the sample is new: its n_eff, and what an ordinary row weighs."""
         self.n_eff_drawn = self.n_eff
-        # The mean over the weight, not over rows: where few rows hold most of it, these are what
-        # l2 and min_child_weight count. A million light ones are no evidence of anything.
+        # The mean over weight, not over rows: where few rows hold most of the weight, l2 and
+        # min_child_weight count those. A million light rows are no evidence.
         weight, squares = self._totals.sum(0).tolist()
         if self.counted:  # a row of weight 3 is three
             squares = sum(self._squares_of_counts(block) for block in range(self.n_blocks))
@@ -99,11 +99,11 @@ class Sample:
 
     @property
     def n_trees(self) -> int:
-        """Trees that all its scores hold, those of blocks that were not scanned lately, too."""
+        """Trees that are in all of its scores, also in blocks that were not scanned lately."""
         return int(self._version.min()) if self.n else 0
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """The sample as it is now, to go on from; no tree was grown on it yet."""
+        """The sample for a checkpoint, before any tree was grown on it."""
         numbers = np.array([self._version[0], self.n_eff_drawn, self.unit, self.of_rows])
         arrays = (self.bins, self.label, self.u, self.score, self.copies, numbers)
         return dict(zip(STATE, arrays, strict=True))
@@ -118,11 +118,11 @@ class Sample:
         return sample
 
     def bound_shares(self, share: float) -> None:
-        """Cut the importance of rows, so that none holds more than this share of all weight.
+        """Cut importances so that no row holds more than this share of all weight.
 
-        If k rows are cut to the weight `most` and `rest` is that of the others, then
-        most = share * (rest + k * most). To cut some lowers the total, so that more may have to be.
-        Of so few rows that one must hold more, none is cut.
+        If k rows are cut to the weight `most` and the others weigh `rest`, then
+        most = share * (rest + k * most). Cutting lowers the total, so that more rows may exceed
+        it. If there are so few rows that one must hold more, none is cut.
         """
         if share * np.count_nonzero(self.w) <= 1:
             return
@@ -166,13 +166,13 @@ class Sample:
             self.mark(block, n_trees)
 
     def mark(self, block: int, n_trees: int) -> None:
-        """Say that a block's scores hold so many trees now; its weights follow."""
+        """Note that a block's scores hold n_trees now, and update its weights."""
         self._version[block] = n_trees
         self._weigh(block)
 
     @property
     def n_eff(self) -> float:
-        """(sum w)**2 / sum w**2, each block's as of when it was last scanned."""
+        """(sum w)**2 / sum w**2, with each block's sums as of its last scan."""
         total, squares = self._totals.sum(0)
         return float(total * total / squares) if squares > 0 else 0.0
 

@@ -1,20 +1,19 @@
-"""The sampler: draws a new sample by weight, from the store at first, from the strata later.
+"""The sampler draws a new sample by weight: from the store at first, from the strata later.
 
-One draw, for one version of the model. A row of weight w shall stand in it w / scale times:
+One draw is for one version of the model. A row of weight w is expected in it w / scale times:
 
-    1  of each stratum, read a random share of the chunks: its upper weight / scale, at most all
-    2  bring the rows read up to date with the trees that they have not seen; weigh them
-    3  keep a row with chance min(1, w / (share * scale)), and note how many rows it stands for,
-       1 / (share * chance): that holds for weights that have drifted, too
+    1  from each stratum, read a random share of the chunks: upper weight / scale, at most all
+    2  bring the rows read up to date with the trees that they do not hold yet, and weigh them
+    3  keep a row with probability min(1, w / (share * scale)); it then stands for
+       1 / (share * probability) rows. This holds although weights have drifted.
     4  append every row read to the stratum of its label and new weight
 
-Such a draw is as good as one of rows by themselves: what chance decides for many rows at once,
-which chunks are read, is the same for each label, and nearly so for rows that waited as long
-(strata.py). So a total over the draw varies no more than its rows make it vary, which is what
-n_eff and the proofs of splits take for granted.
+Such a draw is as good as one of independent rows: chance decides for a chunk of rows at once, but
+evenly by label, and nearly so for rows that have waited equally long (strata.py). So the variance
+of a total over the draw is not above that of its rows, which n_eff and the proofs of splits assume.
 
-Rows never read lie in the store, whose blocks of each label are one more stratum: under the base
-rule all rows of a label weigh the same, and of what they weigh later the last sample gives an idea.
+Rows never read lie in the store, whose blocks of each label are one more stratum: at the base
+score all rows of a label weigh the same, and the last sample estimates what they weigh later.
 """
 
 from __future__ import annotations
@@ -25,34 +24,39 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from sparrowboost.kernels.draws import keep_rows, pick_rows, shuffle_rows, weigh_draw
-from sparrowboost.kernels.scores import apply_trees
+from sparrowboost.kernels.draws import shuffle_rows
 from sparrowboost.model.losses import Loss
 from sparrowboost.model.model import Model
 from sparrowboost.runtime.budget import SPARE_ROWS
 from sparrowboost.runtime.threads import ordered_map
-from sparrowboost.sampling.sample import Sample, keep_every_second
-from sparrowboost.sampling.strata import N_STRATA, STATE_BYTES, Picked, Rows, Strata
+from sparrowboost.sampling.draw import (
+    DrawBuffer,
+    DrawPart,
+    RowPicker,
+    WeighedRows,
+    are_counts,
+    catch_up,
+)
+from sparrowboost.sampling.sample import Sample
+from sparrowboost.sampling.strata import N_STRATA, STATE_BYTES, Rows, Strata
+from sparrowboost.sampling.weight_estimate import WeightEstimate
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.shuffle import permuted
 from sparrowboost.store.staged import StagedDataset
 
 A = TypeVar("A")
 
-ROWS_PER_EFF = 2.0  # rows of a draw for each of its n_eff: more only cost scanning
 MAX_SHARE = 0.01  # of a draw's weight that one row may hold
-MIN_SHARE_ROWS = 10  # or the weight of so many rows, in small draws
-ESTIMATE_BLOCKS = 4  # of each label of a weighted store, looked at for how its weights are spread
-ESTIMATE_ROWS = 1 << 16  # added up at a time
-MAX_COUNT = 256  # of rows that one stands for; up to there, sums are exact (kernels/scores.py)
-MEMORY_OF_SPREAD = 0.5  # how much the last draw counts in what a stratum's weights are like now
-# Chunks of a stratum that are read at least, by the rows that it gives to the draw: fewer could
-# have drifted unlike the others, and no row of the draw would show it.
+MIN_SHARE_ROWS = 10  # or, in small draws, the weight of 10 rows
+ESTIMATE_BLOCKS = 4  # of each label of a weighted store, from which its weights are estimated
+MEMORY_OF_SPREAD = 0.5  # weight of the last draw in the estimate of a stratum's spread
+# Minimum chunks read of a stratum: one for each 16 rows that it gives to the draw, up to 16. Fewer
+# could have drifted unlike the others, and no row of the draw would show it.
 ROWS_PER_CHUNK = 16
 MANY_CHUNKS = 16
 
@@ -67,62 +71,6 @@ class Counts:
     n_samples: int = 0
 
 
-@dataclass(frozen=True)
-class WeightEstimate:
-    """What is known of all rows' weights before a draw: some weights, each of so many rows."""
-
-    weight: npt.NDArray[np.float32]
-    rows: npt.NDArray[np.float32]
-    label: npt.NDArray[np.uint8]
-
-    @classmethod
-    def of(cls, sample: Sample) -> WeightEstimate:
-        return cls(sample.w / sample.copies, sample.copies, sample.label)
-
-    def times(self, factor: float) -> WeightEstimate:
-        """As if there were so many times the rows."""
-        return self if factor == 1 else WeightEstimate(self.weight, self.rows * factor, self.label)
-
-    def spread(self, label: int) -> float:
-        """Root mean square of the weights of a label's rows."""
-        squares = rows = 0.0
-        for part in self._parts():
-            of_label = part.rows * (part.label == label)
-            squares += float((of_label * np.square(part.weight)).sum(dtype=np.float64))
-            rows += float(of_label.sum(dtype=np.float64))
-        return (squares / max(rows, 1.0)) ** 0.5
-
-    def _parts(self) -> Iterator[WeightEstimate]:
-        """Some rows at a time: what is computed of all takes more room than they do."""
-        for start in range(0, len(self.weight), ESTIMATE_ROWS):
-            part = slice(start, start + ESTIMATE_ROWS)
-            yield WeightEstimate(self.weight[part], self.rows[part], self.label[part])
-
-    def rows_at(self, scale: float) -> float:
-        """Rows that a draw at this scale is expected to keep."""
-        return float(weigh_draw(self.weight, self.rows, scale)[0])
-
-    def total(self) -> float:
-        """The weight of all rows."""
-        return sum(float((part.rows * part.weight).sum(dtype=np.float64)) for part in self._parts())
-
-    def n_eff_at(self, scale: float) -> float:
-        return self.total() ** 2 / float(weigh_draw(self.weight, self.rows, scale)[1])
-
-    def scale_for(self, most_rows: int) -> float:
-        """The scale of the largest draw that is worth its rows, and has at most so many."""
-        low = 1e-12 * float(self.weight.max())
-        total = high = self.total()  # one row
-        for _ in range(60):
-            middle = (low * high) ** 0.5
-            rows, squares = weigh_draw(self.weight, self.rows, middle)
-            if rows <= most_rows and rows * squares <= ROWS_PER_EFF * total**2:
-                high = middle
-            else:
-                low = middle
-        return high
-
-
 class Sampler:
     """Draws samples of a data set by weight.
 
@@ -132,7 +80,7 @@ class Sampler:
     loss : Loss
     base_score : float
     folder : where the strata's scratch file goes
-    keep : a name for that file, if training may have to go on from it
+    keep : a name for that file, if training may be resumed from it
     seed : int
     n_jobs : int
         Threads of a draw, also of one in the background.
@@ -166,7 +114,7 @@ class Sampler:
 
     def close(self) -> None:
         if self._staged is not None:
-            self._staged.close()  # a draw may wait for rows that need not come any more
+            self._staged.close()  # a draw may be waiting for rows that are no longer needed
         if self._next is not None:
             self._next.cancel()
         self._pool.shutdown()
@@ -180,7 +128,7 @@ class Sampler:
     ) -> None:
         """Begin to draw the next sample in the background, for the model as it is now.
 
-        `more`: of more rows than before, where the data set's are still being read.
+        `more`: take in the next stage of rows, where the data set is still being read.
         """
         if self._next is None:
             self._next = self._pool.submit(self.draw, model, estimate, most_rows, more)
@@ -202,7 +150,7 @@ class Sampler:
         self.counts.n_samples += 1
         return sample
 
-    # -- to go on from, after a crash ------------------------------------------------------------
+    # -- checkpoint ------------------------------------------------------------------------------
 
     def state(self, sample: Sample) -> dict[str, npt.NDArray[Any]]:
         """All that the next draws depend on, and the sample that was drawn last."""
@@ -238,7 +186,7 @@ class Sampler:
     def all_rows(self) -> Sample:
         """All rows of the data as one sample, nothing left out."""
         data = self._dataset
-        buffer = _Buffer(data.n_rows, data.n_features, weighted=data.weighted)
+        buffer = DrawBuffer(data.n_rows, data.n_features, weighted=data.weighted)
         for rows in self._map(self._rows_of_block, list(range(data.n_blocks))):
             n = len(rows.label)
             buffer.add(rows, np.arange(n), np.ones(n, np.float32))
@@ -263,17 +211,17 @@ class Sampler:
 
     @property
     def label_rows(self) -> tuple[int, int]:
-        """Negative and positive ones among these."""
+        """Negative and positive rows of that data set."""
         positive = self._dataset.n_positive
         return self.n_rows - positive, positive
 
     @property
     def complete(self) -> bool:
-        """Whether these are all."""
+        """Whether all rows have been read into it."""
         return self._staged is None or self.n_rows == self._staged.n_rows
 
     def _take_in(self, staged: StagedDataset) -> float:
-        """Take in what comes next of the data set; how many times its rows there are then."""
+        """Take in the next stage of the data set; returns the factor by which its rows grew."""
         before, now = self._dataset, staged.more(self._dataset)
         new = np.arange(before.n_blocks, now.n_blocks)
         for label, unread in enumerate(self._unread):
@@ -285,36 +233,36 @@ class Sampler:
     def draw(
         self, model: Model, estimate: WeightEstimate, most_rows: int, more: bool = False
     ) -> tuple[Sample, int]:
-        """Draw a sample in which a row of weight w stands w / scale times; and the rows read."""
+        """Draw a sample that has a row of weight w about w / scale times; also the rows read."""
         if more and self._staged is not None and not self.complete:
             estimate = estimate.times(self._take_in(self._staged))
         scale = estimate.scale_for(most_rows)
         rng = np.random.default_rng([self._seed, self._draws])
         self._draws += 1
-        buffer = _Buffer(
+        buffer = DrawBuffer(
             int(SPARE_ROWS * estimate.rows_at(scale)) + 1000,
             self._dataset.n_features,
             weighted=self._dataset.weighted,
         )
-        picker = _Picker(buffer, scale, rng)
+        picker = RowPicker(buffer, scale, rng)
         rows_read = self._draw_from(self._parts(scale, estimate, model.n_trees, rng), model, picker)
         sample = self._finish(buffer, model.n_trees, whole=False, seed=int(rng.integers(2**63)))
         return sample, rows_read
 
-    def _draw_from(self, parts: list[_Part], model: Model, picker: _Picker) -> int:
-        """Read, update, pick and put back all rows of some parts; how many there were."""
+    def _draw_from(self, parts: list[DrawPart], model: Model, picker: RowPicker) -> int:
+        """Read, update, pick and put back all rows of some parts; returns their number."""
         forest, n_trees = model.forest.arrays, model.n_trees
 
-        def work(part: _Part) -> _Weighed:
+        def work(part: DrawPart) -> WeighedRows:
             rows = self._rows_of_block(part.block) if part.picked is None else self._read(part)
             catch_up(rows, forest, n_trees)
             w, total = np.empty(len(rows.label), np.float32), np.empty(2)
             u = rows.weight if len(rows.weight) else np.ones(len(w), np.float32)
             self._loss.weigh(rows.label, u, rows.score, w, total)
-            # A block's rows lie in the order of the source. A stratum's chunks are read by chance,
-            # so rows that were next to each other there must not come into the same one.
+            # A block's rows lie in the order of the source. Chunks are chosen at random, so that
+            # neighbours in the source must not end up in the same chunk.
             order = permuted(len(w), self._seed, part.block) if part.picked is None else None
-            return _Weighed(rows, w, order, float(total[1]))
+            return WeighedRows(rows, w, order, float(total[1]))
 
         n_read, found = 0, np.zeros((N_STRATA, 2))
         for part, weighed in zip(parts, self._map(work, parts), strict=True):
@@ -331,10 +279,10 @@ class Sampler:
 
     def _parts(
         self, scale: float, estimate: WeightEstimate, n_trees: int, rng: np.random.Generator
-    ) -> list[_Part]:
+    ) -> list[DrawPart]:
         """What to read of each stratum and of the store.
 
-        All is picked before the first row is put back: no row is met twice in a draw.
+        All chunks are picked before the first row is put back, so that no row is met twice.
         """
         parts = []
         strata = self._strata
@@ -345,7 +293,7 @@ class Sampler:
                 n = math.ceil(strata.n_chunks(k) * min(weight / scale, 1.0))
                 kept = strata.size(k) * min(weight / scale, 1.0)
                 n = max(n, min(math.ceil(kept / ROWS_PER_CHUNK), MANY_CHUNKS))
-                parts += [_Part(p.share, k, p) for p in strata.pick(k, n, rng)]
+                parts += [DrawPart(p.share, k, p) for p in strata.pick(k, n, rng)]
         for label in (0, 1):
             want = estimate.spread(label) / scale
             parts += self._parts_of_store(label, want, rng, keep=n_trees == 0)
@@ -353,11 +301,11 @@ class Sampler:
 
     def _parts_of_store(
         self, label: int, want: float, rng: np.random.Generator, *, keep: bool
-    ) -> list[_Part]:
+    ) -> list[DrawPart]:
         """The blocks of a label to read now: the share `want` of those that were never read.
 
         Blocks of one stage are alike, since its rows were shuffled; those of another stage come
-        from other stretches of the source. So at least one block of each stage is read.
+        from other partitions of the source. So at least one block of each stage is read.
         """
         parts, left = [], []
         rows = self._dataset.block_rows
@@ -367,9 +315,9 @@ class Sampler:
                 continue
             n = max(1, min(len(stage), math.ceil(len(stage) * want)))
             order = rng.permutation(stage)
-            items = np.sort(order[:n])  # in the order of the disk; which they are was random
+            items = np.sort(order[:n])  # in disk order; the choice was random
             share = rows[items].sum() / rows[stage].sum()
-            parts += [_Part(share, block=int(block)) for block in items]
+            parts += [DrawPart(share, block=int(block)) for block in items]
             left.append(order[n:])
         if left and not keep:
             self._unread[label] = np.sort(np.concatenate(left))
@@ -403,11 +351,11 @@ class Sampler:
         return Rows(block.bins, block.label, weight, score, np.zeros(n, np.int32))
 
     def _map(self, work: Callable[[Any], A], items: list[Any]) -> Iterator[A]:
-        """The work on each item, over threads, in order."""
+        """Apply `work` to each item, over threads; results in order."""
         with closing(ordered_map(work, items, self._n_jobs, self._n_jobs + 1)) as results:
             yield from results
 
-    def _put_back(self, weighed: _Weighed) -> None:
+    def _put_back(self, weighed: WeighedRows) -> None:
         if self._strata is None:
             self._strata = self._make_strata()
         self._strata.append(weighed.rows, weighed.w, weighed.order)
@@ -416,19 +364,19 @@ class Sampler:
         data = self._dataset
         return Strata(self._folder, data.n_features, weighted=data.weighted, keep=self._keep)
 
-    def _read(self, part: _Part) -> Rows:
+    def _read(self, part: DrawPart) -> Rows:
         assert self._strata is not None
         assert part.picked is not None
         return self._strata.read(part.picked)
 
     def _learn(self, rows: npt.NDArray[np.float64], squares: npt.NDArray[np.float64]) -> None:
-        """Remember what strata's weights were when read: drifted rows ask for more reading."""
+        """Remember the weights found in each stratum: drifted rows require more reading."""
         read = rows > 0
         spread = np.sqrt(squares[read] / rows[read])
         old = np.where(self._spread[read] > 0, self._spread[read], spread)
         self._spread[read] = MEMORY_OF_SPREAD * spread + (1 - MEMORY_OF_SPREAD) * old
 
-    def _finish(self, buffer: _Buffer, n_trees: int, *, whole: bool, seed: int) -> Sample:
+    def _finish(self, buffer: DrawBuffer, n_trees: int, *, whole: bool, seed: int) -> Sample:
         bins, label, copies, weight, score = buffer.parts()
         shuffle_rows(np.uint64(seed), bins, label, copies, weight, score)
         u = copies * weight if len(weight) else copies
@@ -448,100 +396,3 @@ class Sampler:
         if not whole:
             sample.bound_shares(max(MAX_SHARE, MIN_SHARE_ROWS / max(sample.n, 1)))
         return sample
-
-
-def are_counts(weight: npt.NDArray[np.float32]) -> bool:
-    """Whether weights say how many rows each row stands for: small whole numbers.
-
-    Larger ones are of something else, people or money, of which a row is one observation.
-    """
-    parts = (
-        weight[start : start + ESTIMATE_ROWS] for start in range(0, len(weight), ESTIMATE_ROWS)
-    )
-    return all(part.max() <= MAX_COUNT and (part == np.floor(part)).all() for part in parts)
-
-
-def catch_up(rows: Rows, forest: tuple[npt.NDArray[Any], ...], n_trees: int) -> None:
-    """Add to each row's score the trees that it has not seen; never the others again."""
-    seen = rows.seen
-    # A chunk's rows were put there by one draw, or a few: runs of rows have seen the same trees.
-    starts = np.flatnonzero(np.diff(seen, prepend=-1))
-    for start, stop in zip(starts, [*starts[1:], len(seen)], strict=True):
-        part = slice(start, stop)
-        apply_trees(rows.bins[part], *forest, int(seen[start]), n_trees, rows.score[part])
-    seen[:] = n_trees
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Part of a draw that is read at once: some chunks of one stratum, or a block of the store."""
-
-    share: float  # chance with which it was to be read
-    stratum: int = -1
-    picked: Picked | None = None
-    block: int = -1
-
-
-class _Weighed(NamedTuple):
-    """Rows that are up to date, their weights, and the order in which to put them back."""
-
-    rows: Rows
-    w: npt.NDArray[np.float32]
-    order: npt.NDArray[np.uint32] | None
-    squares: float  # sum of w**2
-
-
-class _Buffer:
-    """Room for the rows of a sample that is being drawn."""
-
-    def __init__(self, capacity: int, n_features: int, *, weighted: bool) -> None:
-        self.n, self.capacity = 0, capacity
-        self._bins = np.empty((capacity, n_features), np.uint8)
-        self._label = np.empty(capacity, np.uint8)
-        self._copies = np.empty(capacity, np.float32)
-        self._weight = np.empty(capacity * weighted, np.float32)
-        self._score = np.empty(capacity, np.float32)
-
-    def add(
-        self, rows: Rows, which: npt.NDArray[np.int64], copies: npt.NDArray[np.float32]
-    ) -> None:
-        given = rows.bins, rows.label, rows.weight, rows.score, which, self.n
-        keep_rows(*given, self._bins, self._label, self._weight, self._score)
-        self._copies[self.n : self.n + len(which)] = copies
-        self.n += len(which)
-
-    def halve(self, odd: int) -> None:
-        """Keep every second row, each for two."""
-        for part in (self._bins, self._label, self._copies, self._weight, self._score):
-            if len(part):
-                keep_every_second(part, odd, self.n)
-        self.n = len(range(odd, self.n, 2))
-        self._copies[: self.n] *= 2
-
-    def parts(self) -> tuple[npt.NDArray[Any], ...]:
-        n = self.n
-        weight = self._weight[:n]
-        return self._bins[:n], self._label[:n], self._copies[:n], weight, self._score[:n]
-
-
-class _Picker:
-    """Picks rows into a buffer; if there are more than it has room for, thins out what it has."""
-
-    def __init__(self, buffer: _Buffer, scale: float, rng: np.random.Generator) -> None:
-        self._buffer, self._scale, self._rng = buffer, scale, rng
-        self._carry = float(rng.random())
-
-    def pick(self, rows: Rows, w: npt.NDArray[np.float32], share: float) -> None:
-        pick, copies = np.empty(len(w), np.int64), np.empty(len(w), np.float32)
-        start = 0
-        while start < len(w):
-            room = self._buffer.capacity - self._buffer.n
-            if room == 0:
-                self._buffer.halve(int(self._rng.integers(2)))
-                self._scale *= 2
-                self._carry = float(self._rng.random())  # just after a pick it is not uniform
-                continue
-            n, start, self._carry = pick_rows(
-                w, self._scale, share, self._carry, start, pick, copies, room
-            )
-            self._buffer.add(rows, pick[:n], copies[:n])

@@ -15,31 +15,32 @@ from sparrowboost.model.tree import GrownTree
 from sparrowboost.runtime.threads import WorkerPool
 from sparrowboost.sampling.lookback import LookBack, Mark
 from sparrowboost.sampling.sample import Sample
-from sparrowboost.sampling.sampler import Sampler, WeightEstimate
+from sparrowboost.sampling.sampler import Sampler
+from sparrowboost.sampling.weight_estimate import WeightEstimate
 
 FIRST_ROWS = 1 << 15  # of the first sample: early edges are large and need few rows
-ROWS_PER_RULE = 500  # of a sample: more rules than it has such, and they fit its noise once more
-MOST_TIMES = 8.0  # as many rows where it is smaller than it should be, and cannot grow
-FULL_RATE = 0.3  # learning rate below which fewer rows do, by its root: smaller steps fit less
-COST = 0.01  # share of what trees gain that the noise of their sample may cost
-EARLY = 0.5  # how worn the sample is when the next one is begun, in the background
-GROWTH = 2  # at most, from one sample to the next
-LEAP = 8  # the same where trees were worth nothing
-CONVERGED_TREES = 64  # on the largest samples, that show a loss in all: training has converged
-CONVERGED_ERRORS = 2.0  # standard deviations of that loss, at least
-AGAIN = 1.0  # rows drawn from, to those that have come of the data set: then it is time for more
-FILLED = 0.5  # of the rows asked for, that a sample should have
+ROWS_PER_RULE = 500  # rows of a sample for each rule: with fewer, rules fit its noise
+MAX_FACTOR = 8.0  # of rows for each rule, where the sample is too small and cannot grow
+FULL_RATE = 0.3  # learning rate below which fewer rows suffice, by its root
+COST = 0.01  # the share of their gain that trees may lose to the noise of their sample
+EARLY = 0.5  # how worn a sample is when the next draw begins, in the background
+GROWTH = 2  # maximum factor from one sample to the next
+LEAP = 8  # the same if trees were worth nothing
+CONVERGED_TREES = 64  # on the largest samples: if they did harm, training has converged
+CONVERGED_ERRORS = 2.0  # standard deviations that the harm must exceed
+AGAIN = 1.0  # rows read by draws per row of the data set, above which rows run short
+FILLED = 0.5  # share of the requested rows that a sample should have
 NOTHING = "no split stands out"
-WORTH = 3.0  # rows scanned or drawn from that cost as much as to read and store one
+WORTH = 3.0  # rows scanned or drawn that cost as much as reading and storing one
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Rows that a sample may have."""
+    """How many rows a sample may have."""
 
     first: int
     most: int
-    whole: bool = False  # all rows of the data are taken, once
+    whole: bool = False  # a single sample of all rows
 
     def state(self) -> npt.NDArray[np.int64]:
         return np.array([self.first, self.most, self.whole])
@@ -54,15 +55,15 @@ class Sizes:
 class SampleSchedule:
     """Gives a sample, and the next one when it is worn out.
 
-    A sample wears out in two ways. Its weights diverge: n_eff falls below theta times what the draw
-    started with. Or so many rules were fitted to it that the model learns the sample instead of the
-    data. Half-way there, the next one is begun in the background, for the model as it is then: at a
-    tree that depends on the sample alone, so that the same seed gives the same samples.
+    A sample wears out in two ways. Its weights diverge: n_eff falls below theta times its initial
+    value. Or so many rules were fitted to it that the model learns the sample instead of the data.
+    Half-way to that, the next draw begins in the background, for the model as it is then: at a tree
+    that depends on the sample alone, so that the same seed gives the same samples.
 
-    How many rows the next but one has is for the next one to say: its rows are fresh to the trees
-    that were added meanwhile, and show what these are worth (lookback.py). If the noise of the
-    sample cost more than `COST` of that, samples grow, in proportion; if they cannot, fewer rules
-    are fitted to each.
+    Each sample decides how large the next draw is: its rows are fresh to the trees that were added
+    meanwhile, and show what these are worth (lookback.py). If the noise of the previous sample cost
+    more than `COST` of that, samples grow in proportion; if they cannot, each is used for fewer
+    rules.
 
     Parameters
     ----------
@@ -88,11 +89,11 @@ class SampleSchedule:
         self._sampler, self._sizes, self._theta = sampler, sizes, theta
         self._rate, self._loss, self._workers = rate, loss, workers
         self._rows = sizes.first
-        self._needed = 0.0  # rows with which noise would cost what it may
-        self._factor = GROWTH  # by which the next sample may be larger, at most
-        self._falls: list[tuple[float, ...]] = []  # on fresh rows: trees, fall, error; the last
+        self._needed = 0.0  # rows with which noise would cost `COST`
+        self._factor = GROWTH  # maximum factor by which the next sample may grow
+        self._falls: list[tuple[float, ...]] = []  # the last, on fresh rows: trees, fall, error
         self._all_scanned = 0
-        self.lost_patience_at = 0  # trees, when a sample was last renewed for that
+        self.lost_patience_at = 0  # trees when a sample was last renewed for lack of improvement
 
     def first(self) -> Sample:
         if self._sizes.whole:
@@ -100,7 +101,7 @@ class SampleSchedule:
         return self._use(self._sampler.first(self._sampler.weigh_base(), self._rows))
 
     def state(self) -> dict[str, Any]:
-        """All that the next samples depend on; asked for when a sample was just put in use."""
+        """Everything that the next samples depend on, just after a sample was put in use."""
         numbers = (self._rows, self._needed, self._factor, self.lost_patience_at)
         return {
             "sizes": self._sizes.state(),
@@ -110,7 +111,7 @@ class SampleSchedule:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state, with the sample that was in use."""
+        """Resume from a state, with the sample that was in use."""
         rows, self._needed, factor, patience = state["supply"].tolist()
         self._rows, self._factor, self.lost_patience_at = int(rows), int(factor), int(patience)
         self._falls = [tuple(fall) for fall in state["supply_falls"].tolist()]
@@ -123,12 +124,11 @@ class SampleSchedule:
 
     def _use(self, sample: Sample) -> Sample:
         self._sample, self._rules = sample, 0
-        self._of_largest = self._largest  # whether none could be larger
-        # For each rule that may be fitted to it.
+        self._of_largest = self._largest  # whether no sample can be larger
         self._rows_per_rule = ROWS_PER_RULE * min(self._rate / FULL_RATE, 1.0) ** 0.5
         if self._of_largest and self._filled:
             lacking = self._needed / max(sample.n, 1)
-            self._rows_per_rule *= min(max(lacking, 1.0), MOST_TIMES)
+            self._rows_per_rule *= min(max(lacking, 1.0), MAX_FACTOR)
         self._marks: list[Mark] = []
         if not self._sizes.whole:
             self._marks = [Mark(sample, None, self._workers, self._loss)]
@@ -138,7 +138,7 @@ class SampleSchedule:
     def after_tree(
         self, model: Model, grown: GrownTree, rows_scanned: int
     ) -> tuple[Sample, str] | None:
-        """Take note of a tree; the next sample and why, if the one in use is worn out."""
+        """Note a tree; returns the next sample and the reason if the one in use is worn out."""
         if self._sizes.whole:
             return None
         self._all_scanned += rows_scanned
@@ -158,7 +158,7 @@ class SampleSchedule:
         return self._take(model), "n_eff" if diverged >= 1 else "rules"
 
     def after_failure(self, model: Model) -> tuple[Sample, str] | None:
-        """A new sample when the one in use shows no tree; None if that would change nothing."""
+        """A new sample if the one in use shows no tree; None if that would change nothing."""
         if self._sizes.whole:
             return None
         fresh = self._rules == 0
@@ -169,14 +169,14 @@ class SampleSchedule:
         return self._renew(model, grow=fresh), NOTHING
 
     def after_patience(self, model: Model, best_trees: int) -> tuple[Sample, str] | None:
-        """A new, larger sample when validation got no better for long; None if there was one.
+        """A new, larger sample if validation stopped improving; None if that was tried already.
 
-        Trees that fit the noise of a sample make validation worse until the next sample comes.
+        Trees that fit the noise of a sample worsen validation until the next sample is in use.
         """
         if self._sizes.whole:
             return None
         if self._sampler.requested:
-            self._sampler.take()  # begun for the size that was not enough: not a third in memory
+            self._sampler.take()  # it is too small, and a third would not fit in memory
         if self._largest and self.lost_patience_at > best_trees:
             return None
         self.lost_patience_at = model.n_trees
@@ -190,10 +190,10 @@ class SampleSchedule:
         return self._use(self._sampler.again(model, estimate, self._rows, more=True))
 
     def _take(self, model: Model) -> Sample:
-        """The sample that was requested, and what its rows say of the last trees.
+        """Put the requested sample in use, after measuring the last trees on its rows.
 
-        Of those since it was begun: its rows must be brought up to date with them anyway. If there
-        are none, of all trees on the sample before.
+        These are the trees added since its draw began, which its rows do not hold yet; if there are
+        none, all trees grown on the previous sample.
         """
         sample = self._sampler.take()
         looks = (mark.look_back(sample, model) for mark in reversed(self._marks))
@@ -207,7 +207,7 @@ class SampleSchedule:
         return sample
 
     def _note_fall(self, look: LookBack) -> None:
-        """Remember what fresh rows say of the last trees on samples that cannot grow."""
+        """Remember the fall on fresh rows, of the last trees on samples that cannot grow."""
         self._falls.append((look.n_trees, look.fresh, look.error))
         while sum(n_trees for n_trees, *_ in self._falls[1:]) >= CONVERGED_TREES:
             self._falls.pop(0)
@@ -216,7 +216,7 @@ class SampleSchedule:
 
     @property
     def converged(self) -> bool:
-        """Whether trees on the largest samples did more harm than good, as fresh rows tell."""
+        """Whether trees on the largest samples did more harm than good, judged by fresh rows."""
         if not self._falls:
             return False
         n_trees, fall, _ = np.sum(self._falls, axis=0)
@@ -225,16 +225,16 @@ class SampleSchedule:
 
     @property
     def _largest(self) -> bool:
-        """Whether no sample can have more rows, or show others."""
+        """Whether no sample can have more rows, or come from more data."""
         return self._rows >= self._sizes.most and self._sampler.complete
 
     def _short(self) -> bool:
-        """Whether it is time for more rows, where the data set's are still being read.
+        """Whether to take in more rows of a data set that is still being read.
 
-        Draws run short of rows when many are met again, or when those that weigh most are so few
-        that the sample stayed smaller than it might be. Even so, to go on with what there is may
-        be the faster way: more are read when training has cost as much as reading did. This
-        depends on samples only, not on the time that anything took: same seed, same model.
+        Draws run short of rows if they read many of them again, or if heavy rows are so few that
+        the sample stayed smaller than allowed. Even then it may be faster to go on as is: more
+        rows are taken in once training has cost as much as reading did. This depends on the
+        samples only, not on time: same seed, same model.
         """
         read, rows = self._sampler.counts.rows_read, self._sampler.n_rows
         short = read > AGAIN * rows or not self._filled
@@ -242,10 +242,10 @@ class SampleSchedule:
 
     @property
     def _filled(self) -> bool:
-        """Whether the sample has about as many rows as it may: not so where heavy rows are few."""
+        """Whether the sample has about as many rows as requested; not so if heavy rows are few."""
         return self._sample.n >= FILLED * self._rows
 
     def _grow(self, rows: float) -> None:
-        """Let samples have so many rows from now on, if that is more, and as far as they may."""
+        """Raise the size of samples to `rows`, within the bounds for growth and memory."""
         most = min(self._factor * self._rows, self._sizes.most)
         self._rows = int(min(max(rows, self._rows), most))

@@ -1,22 +1,22 @@
-"""The strata: examples on disk by label and weight, sole owner of their file.
+"""The strata: rows on disk by label and weight. This module alone knows the format of their file.
 
     stratum   ... [1/4, 1/2) | [1/2, 1) | [1, 2) | [2, 4) ...     by the weight when last seen,
-                                                                  for each label by itself
+                                                                  separately for each label
 
 Each stratum is a queue: rows are appended to a buffer in memory, and a full buffer becomes a chunk
-in one scratch file. Chunks are taken out whole and their places in the file are used again, so the
-file never holds more than the rows that are in it. It has no name: whatever ends the process, the
-system takes the room back.
+in one scratch file. Chunks are taken out whole and their slots in the file are reused, so that the
+file does not outgrow the rows in it. It has no name: however the process ends, the system frees the
+disk space.
 
     chunk   score (m,) float32 | seen (m,) int32 | weight (m,) float32 if any | bins | label
 
-A draw reads some chunks of a stratum, and they stand for all. That is as good as a draw of rows
-only if chunks are alike, and three things make them so. A stratum is of one label, so that chance
-does not decide how much of each label is read. Chunks are small, so that many are read. And of
-chunks that lie next to each other in the queue, which were put there by the same draw and have
-drifted alike, a fixed number is taken: `pick` cuts the queue into as many runs as chunks are
-wanted, and takes a random one of each. (First in, first out would be biased: what has waited
-longest has drifted most, and would stand for all that came after it.)
+A draw reads some chunks of a stratum, and they stand for all of them. That is as good as a draw of
+independent rows only if chunks are alike. Three things make them so. A stratum has rows of one
+label, so that chance does not decide how much of each label is read. Chunks are small, so that many
+are read. And chunks that are neighbours in the queue, which were put there by the same draw and
+have drifted alike, are read in equal shares: `pick` cuts the queue into as many runs as chunks are
+wanted, and takes a random one of each. (First in, first out would be biased: the rows that waited
+longest have drifted most, and would stand for all that came later.)
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from sparrowboost.runtime.disk import guard_disk, read_all, write_all
 from sparrowboost.runtime.errors import StoreError
 from sparrowboost.store.lookup import Bins
 
-LOWEST = -40  # log2 of the lightest weight told apart
+LOWEST = -40  # log2 of the lower bound of the lowest stratum
 N_WEIGHTS = 80  # up to 2**40, where the exponential loss cuts its margins
 N_BANDS = 2  # labels
 N_STRATA = N_BANDS * N_WEIGHTS
 STATE_BYTES = 1 + 4 + 4  # label, score, trees seen
-ALIGNED = 8  # bytes: where numbers of a chunk begin
+ALIGNED = 8  # bytes, to which chunks in memory are aligned
 CRC_BITS = 32
 
 
@@ -80,7 +80,7 @@ def chunk_bytes(n_features: int, *, weighted: bool) -> int:
 
 
 class Rows(NamedTuple):
-    """Rows with what is known of their score; n of them, or s chunks of m."""
+    """Rows with their scores: n of them, or s chunks of m."""
 
     bins: Bins  # (n, d)
     label: npt.NDArray[np.uint8]  # (n,)
@@ -112,11 +112,11 @@ class Rows(NamedTuple):
 
 
 class Picked(NamedTuple):
-    """Chunks that were taken out of a stratum to be read together."""
+    """Chunks taken out of a stratum, to be read together."""
 
-    share: float  # chance that each had
-    chunks: tuple[int, ...]  # place in the file and checksum, as in a queue
-    rows: Rows | None = None  # instead of chunks: what waited in memory
+    share: float  # the probability with which each was picked
+    chunks: tuple[int, ...]  # slot in the file and checksum, as in a queue
+    rows: Rows | None = None  # instead of chunks: rows that waited in memory
 
 
 class Strata:
@@ -127,8 +127,8 @@ class Strata:
     folder : where the scratch file is made
     n_features : int
     weighted : whether rows have user weights
-    keep : a name in the folder for the file, which then outlives the process; what it held when
-        `state` was last asked for stays there until `state` is asked for again
+    keep : a name in the folder for the file, which then outlives the process; chunks that were in
+        it when `state` was last called are not overwritten until `state` is called again
     """
 
     def __init__(
@@ -149,19 +149,19 @@ class Strata:
             )
         except OSError as error:
             raise StoreError(
-                f"{folder}: scratch cannot be written ({error.strerror}); give scratch= a folder "
-                "that can."
+                f"{folder}: cannot write scratch data ({error.strerror}); pass a folder that can be "
+                "written to as scratch=."
             ) from None
-        # A chunk is 64 bits, its place and its checksum: 1 MB for each GB of rows.
+        # A chunk takes 64 bits here, its slot and its checksum: 1 MB for each GB of rows.
         self._queues = [array("Q") for _ in range(N_STRATA)]
-        # Of each stratum, the chunk that is being filled; those that never were take no memory.
+        # For each stratum, the chunk that is being filled; untouched ones take no memory.
         aligned = -(-self._chunk_bytes // ALIGNED) * ALIGNED
         self._filling = np.empty((N_STRATA, aligned), np.uint8)
         self._waiting = self._chunks(self._filling)
         self._filled = np.zeros(N_STRATA, np.int64)
         self._free = array("Q")
-        self._freed = array("Q")  # since the last `state`, which may need what is there
-        self._places = 0
+        self._freed = array("Q")  # since the last `state`, which may still need these slots
+        self._slots = 0
         self.bytes_written = 0
 
     def close(self) -> None:
@@ -172,11 +172,11 @@ class Strata:
         return self.n_chunks(stratum) * self.chunk_rows + int(self._filled[stratum])
 
     def n_chunks(self, stratum: int) -> int:
-        """Chunks of a stratum in the file; other rows of it may wait in memory."""
+        """Chunks of a stratum in the file; some of its rows may be waiting in memory."""
         return len(self._queues[stratum])
 
     def upper(self, stratum: int) -> float:
-        """The weight that no row of a stratum reached when it was last seen."""
+        """The upper bound of a stratum: the weights of its rows were below it when last seen."""
         return 2.0 ** (LOWEST + stratum % N_WEIGHTS + 1)
 
     def append(
@@ -185,7 +185,7 @@ class Strata:
         w: npt.NDArray[np.float32],
         order: npt.NDArray[np.uint32] | None = None,
     ) -> None:
-        """Put rows into the strata of their weights, one after the other or in another order."""
+        """Put rows into the strata of their weights, in their own or in a given order."""
         stratum = np.empty(len(w), np.uint8)
         find_strata(w, LOWEST, N_WEIGHTS, stratum)
         stratum += np.uint8(N_WEIGHTS) * rows.label
@@ -194,7 +194,7 @@ class Strata:
     def _put(
         self, rows: Rows, stratum: npt.NDArray[np.uint8], order: npt.NDArray[np.uint32]
     ) -> None:
-        """Put rows into their strata's chunks; one that is full goes to the file."""
+        """Put rows into their strata's chunks; a full chunk is written to the file."""
         given = rows.bins, rows.label, rows.weight, rows.score, rows.seen, stratum, order
         to = self._waiting
         if not self._weighted:
@@ -206,13 +206,13 @@ class Strata:
             n, full = put_rows(*given, n, *to, self._filled)
 
     def _write(self, data: npt.NDArray[np.uint8]) -> int:
-        """Write a chunk to a free place."""
-        place = self._free.pop() if self._free else self._places
-        self._places = max(self._places, place + 1)
+        """Write a chunk to a free slot."""
+        slot = self._free.pop() if self._free else self._slots
+        self._slots = max(self._slots, slot + 1)
         with guard_disk(self._folder / "scratch", data.nbytes):
-            write_all(self._file.fileno(), data, place * data.nbytes)
+            write_all(self._file.fileno(), data, slot * data.nbytes)
         self.bytes_written += data.nbytes
-        return place << CRC_BITS | zlib.crc32(data.data)
+        return slot << CRC_BITS | zlib.crc32(data.data)
 
     def _chunks(self, data: npt.NDArray[np.uint8]) -> Rows:
         return Rows.chunks(data, self.chunk_rows, self._d, weighted=self._weighted)
@@ -223,10 +223,10 @@ class Strata:
         return Rows._make(part[stratum, : self._filled[stratum]].copy() for part in parts)
 
     def pick(self, stratum: int, n_chunks: int, rng: np.random.Generator) -> list[Picked]:
-        """Take so many chunks out of a stratum, spread over its queue, and all that waits.
+        """Take n_chunks out of a stratum, spread over its queue, and all rows that wait in memory.
 
-        The queue is cut into runs as long as each other, or longer by one chunk; of each, one chunk
-        is taken. `read` gives the rows, and `forget` is to be called when they are put back.
+        The queue is cut into runs whose lengths differ by at most one; one chunk of each is taken.
+        `read` gives the rows; call `forget` when they have been put back.
         """
         queue = self._queues[stratum]
         chosen, sizes = spread(len(queue), n_chunks, rng)
@@ -255,20 +255,20 @@ class Strata:
             n_read = read_all(self._file.fileno(), one, at)
             if n_read < len(one) or zlib.crc32(one.data) != chunk & (1 << CRC_BITS) - 1:
                 raise StoreError(
-                    f"{self._folder}: the scratch file is damaged (from byte {at:,} on); train "
-                    "again, without the checkpoint if there is one."
+                    f"{self._folder}: the scratch file is damaged (at byte {at:,}); train "
+                    "again, and remove the checkpoint if there is one."
                 )
         parts: Any = self._chunks(data)
         n = data.shape[0] * self.chunk_rows
         return Rows._make(part.reshape(n if part.size else 0, *part.shape[2:]) for part in parts)
 
     def forget(self, picked: Picked) -> None:
-        """Use the places of chunks, whose rows were read, for others."""
+        """Reuse the slots of chunks whose rows were read."""
         free = self._freed if self._kept else self._free
         free.extend(chunk >> CRC_BITS for chunk in picked.chunks)
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """All that is not in the file, to go on from; the file is on the disk when it returns."""
+        """Everything that is not in the file, for a checkpoint; the file is synced."""
         os.fsync(self._file.fileno())
         self._free.extend(self._freed)
         self._freed = array("Q")
@@ -284,14 +284,14 @@ class Strata:
         }
 
     def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Go on from a state, and from the file as it was then."""
+        """Resume from a state, and from the file as it was then."""
         chunks, free = state["strata_chunks"], state["strata_free"]
         ends = np.cumsum(state["strata_lengths"])
         for k, part in enumerate(np.split(chunks, ends[:-1])):
             self._queues[k] = array("Q", part.tobytes())
         self._free = array("Q", free.tobytes())
-        places = np.append(chunks >> np.uint64(CRC_BITS), free)
-        self._places = int(places.max()) + 1 if len(places) else 0
+        slots = np.append(chunks >> np.uint64(CRC_BITS), free)
+        self._slots = int(slots.max()) + 1 if len(slots) else 0
         waiting = state["strata_waiting"]
         if waiting.any():
             rows = Rows._make(state[f"strata_{name}"] for name in Rows._fields)
@@ -300,14 +300,14 @@ class Strata:
 
     @property
     def scratch_bytes(self) -> int:
-        """Bytes of the scratch file at its largest."""
-        return self._places * self._chunk_bytes
+        """Peak size of the scratch file."""
+        return self._slots * self._chunk_bytes
 
 
 def spread(
     n: int, n_picked: int, rng: np.random.Generator
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """One of each of so many runs of n things in a row, and how long its run is.
+    """Cut n items into n_picked runs; a random item of each run, and the length of its run.
 
     Examples
     --------

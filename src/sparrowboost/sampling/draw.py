@@ -1,0 +1,112 @@
+"""The parts of one draw: what is read, the rows that are kept, and the buffer that holds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrowboost.kernels.draws import keep_rows, pick_rows
+from sparrowboost.kernels.scores import apply_trees
+from sparrowboost.sampling.sample import keep_every_second
+from sparrowboost.sampling.strata import Picked, Rows
+
+MAX_COUNT = 256  # rows that one row may stand for; up to there, sums are exact (kernels/scores.py)
+PART_ROWS = 1 << 16  # looked at together
+
+
+def are_counts(weight: npt.NDArray[np.float32]) -> bool:
+    """Whether weights are counts of rows: small whole numbers.
+
+    Larger ones count something else, such as people or money, of which a row is one observation.
+    """
+    parts = (weight[start : start + PART_ROWS] for start in range(0, len(weight), PART_ROWS))
+    return all(part.max() <= MAX_COUNT and (part == np.floor(part)).all() for part in parts)
+
+
+def catch_up(rows: Rows, forest: tuple[npt.NDArray[Any], ...], n_trees: int) -> None:
+    """Add to each row's score the trees that it does not hold yet."""
+    seen = rows.seen
+    # A chunk's rows were put there by one draw, or a few: runs of rows have seen the same trees.
+    starts = np.flatnonzero(np.diff(seen, prepend=-1))
+    for start, stop in zip(starts, [*starts[1:], len(seen)], strict=True):
+        part = slice(start, stop)
+        apply_trees(rows.bins[part], *forest, int(seen[start]), n_trees, rows.score[part])
+    seen[:] = n_trees
+
+
+@dataclass(frozen=True)
+class DrawPart:
+    """What is read at once: some chunks of one stratum, or a block of the store."""
+
+    share: float  # chance with which it was to be read
+    stratum: int = -1
+    picked: Picked | None = None
+    block: int = -1
+
+
+class WeighedRows(NamedTuple):
+    """Rows that are up to date, their weights, and the order in which to put them back."""
+
+    rows: Rows
+    w: npt.NDArray[np.float32]
+    order: npt.NDArray[np.uint32] | None
+    squares: float  # sum of w**2
+
+
+class DrawBuffer:
+    """The rows kept so far of a sample that is being drawn."""
+
+    def __init__(self, capacity: int, n_features: int, *, weighted: bool) -> None:
+        self.n, self.capacity = 0, capacity
+        self._bins = np.empty((capacity, n_features), np.uint8)
+        self._label = np.empty(capacity, np.uint8)
+        self._copies = np.empty(capacity, np.float32)
+        self._weight = np.empty(capacity * weighted, np.float32)
+        self._score = np.empty(capacity, np.float32)
+
+    def add(
+        self, rows: Rows, which: npt.NDArray[np.int64], copies: npt.NDArray[np.float32]
+    ) -> None:
+        given = rows.bins, rows.label, rows.weight, rows.score, which, self.n
+        keep_rows(*given, self._bins, self._label, self._weight, self._score)
+        self._copies[self.n : self.n + len(which)] = copies
+        self.n += len(which)
+
+    def halve(self, odd: int) -> None:
+        """Keep every second row, each for two."""
+        for part in (self._bins, self._label, self._copies, self._weight, self._score):
+            if len(part):
+                keep_every_second(part, odd, self.n)
+        self.n = len(range(odd, self.n, 2))
+        self._copies[: self.n] *= 2
+
+    def parts(self) -> tuple[npt.NDArray[Any], ...]:
+        n = self.n
+        weight = self._weight[:n]
+        return self._bins[:n], self._label[:n], self._copies[:n], weight, self._score[:n]
+
+
+class RowPicker:
+    """Picks rows into a buffer; if the buffer is full, keeps every second row of it."""
+
+    def __init__(self, buffer: DrawBuffer, scale: float, rng: np.random.Generator) -> None:
+        self._buffer, self._scale, self._rng = buffer, scale, rng
+        self._carry = float(rng.random())
+
+    def pick(self, rows: Rows, w: npt.NDArray[np.float32], share: float) -> None:
+        pick, copies = np.empty(len(w), np.int64), np.empty(len(w), np.float32)
+        start = 0
+        while start < len(w):
+            room = self._buffer.capacity - self._buffer.n
+            if room == 0:
+                self._buffer.halve(int(self._rng.integers(2)))
+                self._scale *= 2
+                self._carry = float(self._rng.random())  # just after a pick it is not uniform
+                continue
+            n, start, self._carry = pick_rows(
+                w, self._scale, share, self._carry, start, pick, copies, room
+            )
+            self._buffer.add(rows, pick[:n], copies[:n])
