@@ -1,4 +1,4 @@
-"""The training loop: read this first, it is the paper's main procedure."""
+"""The training loop: read this first. It is the paper's main procedure."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def boost(
 
 
 def _late(model: Model, validation: Validation, schedule: SampleSchedule, params: Params) -> bool:
-    """Whether validation got no better for too long, on the same samples."""
+    """Whether validation has not improved for too long, without a new sample meanwhile."""
     rounds, since = (
         params.early_stopping_rounds,
         max(validation.best_trees, schedule.lost_patience_at),

@@ -5,9 +5,8 @@
       0       0        1               3
       0       0        0               0
 
-A table with categories spread over columns of 0 and 1 has few values to add in a row that way. Only
-scanning knows of bundles: the sums of a column come out of its bundle's, with what is left of the
-whole as the sum of its other bin.
+Rows of one-hot columns then have few values to add. Only scanning knows about bundles: the sums of
+a column are recovered from its bundle's, and its other bin is the remainder of the whole.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ import numpy.typing as npt
 from sparrowboost.learner.evidence import Slots
 from sparrowboost.store.lookup import Bins
 
-BINARY_BINS = 3  # two of values and that of missing ones
+BINARY_BINS = 3  # two values and the bin of missing ones
 MAX_MEMBERS = 255
-MAX_TRIED = 8  # bundles that a column is tried with
+MAX_TRIED = 8  # bundles tried for a column
 MIN_SAVED = 0.25  # of all columns; less is not worth a second copy of the bins
 
 
@@ -43,8 +42,8 @@ class Bundles:
     ones: npt.NDArray[np.uint8]
     slots: Slots
     _source: npt.NDArray[np.int64]  # (slots of the unpacked,) the packed slot that each takes
-    _rest: npt.NDArray[np.int64]  # slots that are what is left of the whole ...
-    _set: npt.NDArray[np.int64]  # ... without these
+    _rest: npt.NDArray[np.int64]  # slots that are the remainder of the whole ...
+    _set: npt.NDArray[np.int64]  # ... after these
 
     def pack(self, bins: Bins) -> Bins:
         """The rows with each bundle as one column, after the plain ones."""
@@ -61,9 +60,9 @@ class Bundles:
         """(2, slots) sums of the columns from those (2, packed slots) of the packed rows."""
         first = int(self.slots.n_bins[0])
         whole = hist[:, :first].sum(1, keepdims=True)
-        padded = np.zeros((2, hist.shape[1] + 1))  # the last one: what no row has
+        padded = np.zeros((2, hist.shape[1] + 1))  # the last slot has no rows
         padded[:, :-1] = hist
-        full = padded.take(self._source, axis=1, mode="clip")  # a third of what brackets take
+        full = padded.take(self._source, axis=1, mode="clip")  # three times as fast as indexing
         full[:, self._rest] = whole - full.take(self._set, axis=1, mode="clip")
         return full
 
@@ -89,7 +88,7 @@ def find_bundles(bins: Bins, slots: Slots) -> Bundles | None:
                 break
         else:
             members.append([int(j)])
-            taken = [*taken, mine][-MAX_TRIED:]  # a byte for each row: not of every column
+            taken = [*taken, mine][-MAX_TRIED:]  # bounded: each takes a byte a row
         bundled.add(int(j))
     lone = {group[0] for group in members if len(group) == 1}
     groups = [np.array(group) for group in members if len(group) > 1]

@@ -1,17 +1,17 @@
-"""Checkpoints: what training needs to go on after it was killed, as if nothing had been.
+"""Checkpoints: what training needs to resume after it was killed, to the same model.
 
     run/
       checkpoint.json   which of the files below are valid, with checksums, and of which run;
-                        written last, in one step: until then the checkpoint before it counts
+                        written last, atomically: until then the previous checkpoint counts
       model-<k>.json    the trees so far, a model file as any other
       state-<k>.npz     the sample in use, and what the next samples depend on
       result.json       the model, once training has ended
-      strata.bin        the strata; what the last checkpoint refers to is not overwritten, and the
-                        state has the checksums of its chunks
+      strata.bin        the strata; chunks that the last checkpoint refers to are not overwritten,
+                        and the state has their checksums
       lock              only one training at a time
 
 A checkpoint is made when a sample is put in use: then no draw is under way, and no tree was grown
-on it yet. Trees grown since are grown again, and come out the same.
+on it yet. Later trees are grown again, and come out the same.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sparrowboost.runtime.disk import file_crc32, load_arrays, replace_file, sav
 from sparrowboost.runtime.errors import DataError, StoreError
 from sparrowboost.store.dataset import Dataset, manifest_crc
 
-DAMAGED = "the checkpoint is damaged; remove the folder to begin anew"
+DAMAGED = "the checkpoint is damaged; remove the folder to start again"
 FORMAT = "sparrow-checkpoint"
 VERSION = 4
 SAVE_SECONDS = 30.0  # between two checkpoints where all rows are in memory
@@ -42,16 +42,16 @@ META, RESULT, LOCK, STRATA = "checkpoint.json", "result.json", "lock", "strata.b
 
 
 class CheckpointState(NamedTuple):
-    """A checkpoint that was found."""
+    """A checkpoint that was found in the folder."""
 
     model: Model  # when the sample was put in use
     state: Mapping[str, Any]
-    result: Model | None  # what training gave, if it has ended
-    n_estimators: int  # that were asked for when it did
+    result: Model | None  # the final model, if training has ended
+    n_estimators: int  # requested by the training that ended
 
 
 def identity(dataset: Dataset, params: Params, seed: int, *, validated: bool) -> dict[str, Any]:
-    """What a run has in common with the one that it goes on with. More trees may be asked for."""
+    """What must be the same for a run to be resumed. More trees may be requested."""
     given = asdict(params)
     given.pop("n_estimators")
     constraints = given.pop("monotone_constraints")
@@ -77,7 +77,7 @@ def identity(dataset: Dataset, params: Params, seed: int, *, validated: bool) ->
 
 
 class Checkpoint:
-    """The checkpoint of a run, in a folder of its own; a context that keeps others out."""
+    """The checkpoint of a run, in a folder of its own; a context that locks the folder."""
 
     def __init__(self, folder: str | os.PathLike[str], run: Mapping[str, Any]) -> None:
         self.folder = Path(folder).expanduser().absolute()
@@ -104,7 +104,7 @@ class Checkpoint:
         os.close(self._lock)
 
     def load(self) -> CheckpointState | None:
-        """The checkpoint that is there; None if there is none, an error if it is of another run."""
+        """The checkpoint in the folder, or None; an error if it belongs to another run."""
         meta = self._read_meta()
         if meta is None:
             return None
@@ -130,10 +130,10 @@ class Checkpoint:
             raise StoreError(f"{file}: {DAMAGED} ({error}).") from None
         keys = {"format", "version", "run", "model", "state", "n_estimators", "files", "crc32"}
         if not isinstance(meta, dict) or meta.get("format") != FORMAT:
-            raise StoreError(f"{file}: not a checkpoint of Sparrow; choose another folder.")
+            raise StoreError(f"{file}: not a Sparrow checkpoint; choose another folder.")
         if meta.get("version") != VERSION:
             raise StoreError(
-                f"{file}: is of version {meta.get('version')}, this Sparrow reads version "
+                f"{file}: has version {meta.get('version')}, this Sparrow reads version "
                 f"{VERSION}; choose another folder."
             )
         if set(meta) != keys or meta.pop("crc32") != manifest_crc(meta):
@@ -155,8 +155,8 @@ class Checkpoint:
                     name = next(n for n in ours if run[key].get(n) != ours[n])
                     detail = f" ({name} was {run[key].get(name)!r}, now {ours[name]!r})"
                 raise DataError(
-                    f"{self.folder}: the run there has other {what}{detail}; go on as it was "
-                    "begun, or choose another folder."
+                    f"{self.folder}: the run in this folder has other {what}{detail}; resume "
+                    "with the same arguments, or choose another folder."
                 )
 
     def save(self, model: Model, state: Mapping[str, Any]) -> None:
@@ -170,7 +170,7 @@ class Checkpoint:
                 file.unlink(missing_ok=True)
 
     def finish(self, result: Model, n_estimators: int) -> None:
-        """Say that training has ended, and with what."""
+        """Store the final model: training has ended."""
         meta = self._read_meta()
         assert meta is not None
         result.save_model(self.folder / RESULT)
@@ -178,7 +178,7 @@ class Checkpoint:
 
     def _publish(self, names: Mapping[str, str], n_estimators: int) -> None:
         meta: dict[str, Any] = {"format": FORMAT, "version": VERSION, "run": self._run, **names}
-        meta["n_estimators"] = n_estimators  # of a run that has ended; 0: it has not
+        meta["n_estimators"] = n_estimators  # 0: training has not ended
         files = [*names.values(), *([RESULT] if n_estimators else [])]
         meta["files"] = {name: file_crc32(self.folder / name) for name in files}
         data = json.dumps({**meta, "crc32": manifest_crc(meta)}, indent=1)
@@ -186,7 +186,7 @@ class Checkpoint:
 
 
 class Owner(Protocol):
-    """A part of training that the next tree depends on. It saves its own state, and restores it."""
+    """A part of training that the next tree depends on; it saves and restores its own state."""
 
     def state(self) -> Mapping[str, Any]: ...
 
@@ -194,7 +194,7 @@ class Owner(Protocol):
 
 
 class Saver:
-    """Saves where training stands, and goes on from there; does nothing without a checkpoint.
+    """Saves the state of a training and resumes it; does nothing without a checkpoint.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ class Saver:
     owners : sequence of Owner
         In the order in which they are restored.
     whole : bool
-        Whether all rows are in memory, and there is never another sample.
+        Whether all rows are in memory, so that there is never another sample.
     """
 
     def __init__(
@@ -213,19 +213,19 @@ class Saver:
         self.resumed = False
 
     def save(self, model: Model) -> None:
-        """Save when a sample was put in use: then no draw is under way."""
+        """Save, just after a sample was put in use: no draw is under way."""
         if self._checkpoint is not None:
             states = [owner.state() for owner in self._owners]
             self._checkpoint.save(model, {k: v for state in states for k, v in state.items()})
             self._saved = time.perf_counter()
 
     def save_now_and_then(self, model: Model) -> None:
-        """Save where there is never another sample, if some time has passed."""
+        """Save if there is never another sample and some time has passed."""
         if self._whole and time.perf_counter() - self._saved > SAVE_SECONDS:
             self.save(model)
 
     def restore(self, found: CheckpointState) -> Model:
-        """Go on from a checkpoint; the model as it was."""
+        """Resume from a checkpoint; returns its model."""
         for owner in self._owners:
             owner.restore(found.state)
         self.resumed = True

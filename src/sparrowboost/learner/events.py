@@ -1,4 +1,4 @@
-"""What training tells while it runs: callbacks, progress and reports feed on these events."""
+"""The events of a training, which callbacks, progress and reports receive."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Where training stands.
+    """The state of a training.
 
     Attributes
     ----------
@@ -21,7 +21,7 @@ class Event:
     seconds : float
         Since training began.
     rows_scanned : int
-        Rows that were added to evidence so far, each as often as it was.
+        Rows added to evidence so far, with repetition.
     rows_read, rows_kept, n_samples : int
         Rows read from disk for all samples so far, rows kept, and the samples.
     bytes_read : int
@@ -54,10 +54,10 @@ class SampleDrawn(Event):
         weight is in [2^k, 2^(k+1)), as the sample estimates it, under the model for which it was
         drawn. Empty where the sample is all rows: then there are no strata.
     look : LookBack or None
-        What these rows, fresh to the trees before, say of them: how much the loss fell by them, and
-        how good their first splits are (`sampling/lookback.py`). None where there is nothing to
-        look back at: of the first sample, a resumed one, one that was drawn while no tree was
-        added, or where all rows are in memory.
+        How good the last trees are on these rows, which are fresh to them: the fall of the loss,
+        and the advantage of their first splits (`sampling/lookback.py`). None where there is
+        nothing to look back at: for the first sample, a resumed one, one drawn while no tree was
+        added, and where all rows are in memory.
     label_deviation : (float, float)
         Of negatives and of positives: how many rows the draw stands for, less how many there are,
         in standard deviations of a draw of independent rows; 0 where the sample is all rows. Far

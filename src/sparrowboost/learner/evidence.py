@@ -1,9 +1,9 @@
-"""Evidence: what scanning has seen so far of a leaf. Evidences add.
+"""Evidence: what scanning has seen of a leaf so far. Evidences add up.
 
     hist[y][slot]   sum of w of the rows with label y and this bin of this feature
     v[y]            sum of w**2 of the rows with label y
 
-Any feature's slots add up to the whole leaf: W- = sum hist[0], W+ = sum hist[1].
+The slots of any one feature add up to the whole leaf: W- = sum hist[0], W+ = sum hist[1].
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sparrowboost.store.binning import Binning, CategoryFeature
 
 @dataclass(frozen=True)
 class Slots:
-    """Where a feature's bins lie in a histogram that has no empty slots."""
+    """The position of each feature's bins in a histogram without gaps."""
 
     offset: npt.NDArray[np.uint64]  # (d,) first slot of each feature
     n_bins: npt.NDArray[np.int64]  # (d,)
@@ -41,9 +41,9 @@ class Slots:
 
 
 class Evidence:
-    """What was seen of one leaf.
+    """The evidence of one leaf.
 
-    `paired` evidence has both labels' sums of a slot beside each other in memory: `pairs`.
+    In `paired` evidence both labels' sums of a slot are adjacent in memory: `pairs`.
     """
 
     def __init__(self, slots: Slots, *, paired: bool = False) -> None:
@@ -69,7 +69,7 @@ class Evidence:
 
     @property
     def weights(self) -> npt.NDArray[np.float64]:
-        """W-, W+: any feature's bins hold every row once, so the first one's will do."""
+        """W-, W+: the bins of any feature hold every row once, so the first feature will do."""
         return self.hist[:, : self._first].sum(1)
 
     @property

@@ -1,4 +1,4 @@
-"""A tree grown on the sample: the leaf that promises most is split, once its split is proved."""
+"""Grows a tree on the sample: the leaf with the largest gain is split, once that is proved."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from sparrowboost.sampling.sample import BLOCK_ROWS
 
 gain_of = attrgetter("gain")
 
-START_VALUES = 1 << 20  # scanned before the first check: less is hardly quicker
+START_VALUES = 1 << 20  # scanned before the first check: fewer is hardly faster
 GROWTH = 2.0  # of the run, between checks
 TINY = 1e-300  # instead of 0
 
 
 @dataclass
 class Leaf:
-    """A leaf of the tree that grows."""
+    """A leaf of the growing tree."""
 
     number: int
     depth: int
@@ -47,40 +47,39 @@ class Leaf:
 
 
 def max_depth(params: Params) -> int:
-    """The depth that no leaf may pass; without a limit, what the number of leaves allows."""
+    """The maximum depth of a leaf; without a limit, what the number of leaves allows."""
     return params.max_leaves if params.max_depth is None else params.max_depth
 
 
 class Grower(Protocol):
-    """Grows one tree after the other on whatever sample the scanner has."""
+    """Grows one tree after another on the sample that the scanner has."""
 
     def state(self) -> dict[str, Any]:
-        """What it knows of the trees so far: all that the next one depends on."""
+        """What the next tree depends on, besides model and sample."""
         ...
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
+        """Resume from a state."""
         ...
 
     def grow(self, model: Model) -> GrownTree | None:
-        """The next tree, or None if the sample shows nothing that stands out from noise."""
+        """The next tree, or None if nothing in the sample stands out from noise."""
         ...
 
 
 class AdaptiveGrower:
-    """Grows trees best-first on a run of the sample that is as long as the proof takes.
+    """Grows trees best-first on a run of the sample that is as long as proofs require.
 
-    All leaves' evidence is of the same rows, so that their gains compare. The leaf of the largest
-    gain is split if its split is proved; if not, the run is extended. When the run is the whole
-    sample, splits are taken without a proof: some may be needed to find one that counts, since what
-    features do together shows only when one of them was split by. But there is no tree before one
-    stood out from noise.
+    All leaves' evidence is of the same rows, so that gains are comparable. The leaf with the
+    largest gain is split if its split is proved; if not, the run is extended. Once the run is the
+    whole sample, splits are taken without a proof: an interaction of features shows only after one
+    of them was split on. But the first tree must stand out from noise.
 
-    With `exact`, every tree is grown on the whole sample: where that is all the data and it is not
-    much, less costs accuracy and saves little. The noise of these rows stays the same from tree to
-    tree, and what is fitted of it is gone: subsets of categories are charged for what is left. A
-    subset's step takes rate * 2 / pi of the noise of its rows; of two sets of rows that have to do
-    nothing with each other, shares p and q of all, p q of the one's noise is the other's.
+    With `exact`, every tree is grown on the whole sample: on a small table, less would cost
+    accuracy and save little. The noise of these rows is the same for every tree, and what was
+    fitted of it is gone: subsets of categories are penalized for what is left. A subset's step
+    takes rate * 2 / pi of the noise of its rows; two unrelated sets of rows with shares p and q of
+    all noise have p q of it in common.
     """
 
     def __init__(
@@ -102,10 +101,10 @@ class AdaptiveGrower:
         self._least = max(1, -(-START_VALUES // values))
         self._start = self._least
         self._fitted = np.zeros(scanner.slots.n_features)
-        self._stood_out = exact  # whether a tree ever did
+        self._stood_out = exact  # whether any tree stood out from noise
 
     def state(self) -> dict[str, Any]:
-        """Blocks to begin with, whether a tree ever stood out, and each feature's fitted noise."""
+        """Blocks to start with, whether a tree stood out, and each feature's fitted noise."""
         return {"grower": np.array([self._start, self._stood_out, *self._fitted], np.float64)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -157,7 +156,7 @@ class AdaptiveGrower:
             else:
                 self._look(leaf)
                 self._look(other)
-        # Half of what this tree took: if that is enough the next one may do with less again.
+        # Half of what this tree took; if that suffices, the next tree starts with half of it again.
         self._start = max(self._least, -(-scanner.n_run // 2))
         if scanner.full and proved < tree.n_leaves - 1:
             self._start = scanner.n_run
@@ -173,10 +172,10 @@ class AdaptiveGrower:
         )
 
     def _proved(self, leaf: int, split: Split) -> bool:
-        """Whether a leaf's split is proved, also by the variance on each of its sides."""
+        """Whether a leaf's split is proved, also with the variance of each side."""
         if not self._rule.proved(split):
             return False
-        if self._exact:  # of all rows no proof is asked for
+        if self._exact:  # all rows need no proof
             return True
         v_left = self._scanner.left_squares(leaf, split.feature, split.mask)
         return self._rule.proved(split.by_side(v_left))
@@ -190,7 +189,7 @@ class AdaptiveGrower:
         return np.clip(best(sums), *monotone.bounds(tree, sums, best).T)
 
     def _look(self, leaf: Leaf) -> Leaf:
-        """Find the leaf's best split in its evidence as it is now; a deepest leaf has none."""
+        """Find the best split in the leaf's current evidence; a leaf at maximum depth has none."""
         if leaf.depth >= self._max_depth:
             leaf.see(None)
             return leaf

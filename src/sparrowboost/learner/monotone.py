@@ -1,18 +1,18 @@
 r"""Monotone constraints: features of which the score never falls, or never rises, as they grow.
 
 A split of such a feature whose sides are in the wrong order is not taken (`kernels/splits.py`). But
-splits further down could turn the order round, and so could the values that leaves get in the end,
-by another formula and perhaps from more rows. So the values of leaves are kept within bounds:
+splits further down could reverse the order, and so could the final values of leaves, which come
+from another formula and perhaps from more rows. So the values of leaves are kept within bounds:
 
                x < 3                      all values on the left <= m <= all on the right, where
-              /     \                     m is the middle of the values that the two sides would
+              /     \                     m is the midpoint of the values that the two sides would
        -0.2  / m=0.1 \  0.4               have if they were leaves; where those are in the wrong
             /         \                   order, the value that the split leaf would have
         y < 1         y < 5
-        /   \         /   \               a split of another feature hands its bounds on
+        /   \         /   \               a split of another feature passes its bounds on
      -0.5   0.3    0.2    0.7
              |
-            0.1 = m                       a leaf takes the value in bounds next to its best one
+            0.1 = m                       a leaf takes the allowed value nearest to its best
 
 Why that makes a tree monotone in x, however often and in whatever order its features are split:
 take two rows that differ in x only. Either they end in the same leaf, or some node is the first to
@@ -35,7 +35,7 @@ from sparrowboost.runtime.errors import DataError
 from sparrowboost.store.binning import Binning, CategoryFeature
 
 Given = Mapping[str, int] | Sequence[int] | None
-Bounds = tuple[float, float]  # the least and the largest value that a leaf may have
+Bounds = tuple[float, float]  # the minimum and maximum value that a leaf may have
 Floats = npt.NDArray[np.float64]
 
 FREE: Bounds = (-math.inf, math.inf)
@@ -47,7 +47,7 @@ class Monotone:
     """The sign of each feature's effect, and the bounds that follow for a tree's leaves."""
 
     sign: npt.NDArray[np.int8]  # (d,) 1: the score never falls as it grows, -1: never rises
-    n_bins: npt.NDArray[np.int64]  # (d,) that of missing values included
+    n_bins: npt.NDArray[np.int64]  # (d,) including the bin of missing values
 
     @classmethod
     def of(cls, given: Given, binning: Binning) -> Monotone | None:
@@ -68,14 +68,14 @@ class Monotone:
                 if name not in names:
                     more = f", ... ({len(names)} features)" if len(names) > SHOWN else ""
                     raise DataError(
-                        f"monotone_constraints: there is no feature {name!r}; the data has "
+                        f"monotone_constraints: no feature is called {name!r}; the data has "
                         f"{', '.join(names[:SHOWN])}{more}."
                     )
             given = [given.get(name, 0) for name in names]
         if len(given) != len(names):
             raise DataError(
                 f"monotone_constraints has {len(given)} entries and the data {len(names)} "
-                "features; give one for each, or a mapping with names."
+                "features; give one for each feature, or a mapping by name."
             )
         for feature, sign in zip(binning.features, given, strict=True):
             if sign and isinstance(feature, CategoryFeature):
@@ -95,13 +95,13 @@ class Monotone:
         values `left` and `right`.
         """
         sign, last = int(self.sign[feature]), int(self.n_bins[feature]) - 2
-        # With all values on the left only missing ones are parted from them: these have no order.
+        # With all values on the left, only missing ones go right: these have no order.
         if sign == 0 or int(mask[last >> 6]) >> (last & 63) & 1:
             return bounds, bounds
         lower, upper = bounds
         own, left, right = (min(max(value, lower), upper) for value in (own, left, right))
-        # Rows that came since it was chosen, or another formula of values, may have turned the
-        # order of a split's sides: then one value for the rows of both is what fits them best.
+        # More rows since the split was chosen, or another formula for values, may have reversed the
+        # order of its sides: then one value fits the rows of both best.
         middle = 0.5 * (left + right) if (right - left) * sign >= 0 else own
         below, above = (lower, middle), (middle, upper)
         return (below, above) if sign > 0 else (above, below)

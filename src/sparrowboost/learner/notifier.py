@@ -1,4 +1,4 @@
-"""Tells callbacks what happens in a training."""
+"""Sends the events of a training to callbacks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sparrowboost.sampling.strata import sum_strata
 
 
 class Notifier:
-    """Tells events to whoever listens."""
+    """Sends events to callbacks."""
 
     def __init__(self, listeners: list[Callback], scanner: Scanner, sampler: Sampler) -> None:
         self._listeners, self._scanner, self._sampler = listeners, scanner, sampler
@@ -27,7 +27,7 @@ class Notifier:
 
     @property
     def seconds(self) -> float:
-        """Since training began, what was before a crash included."""
+        """Seconds of training, including those before a crash."""
         return time.perf_counter() - self._start
 
     def state(self) -> dict[str, Any]:
@@ -37,7 +37,7 @@ class Notifier:
         self._start = time.perf_counter() - float(state["seconds"])
 
     def tell_sample(self, at: Model, /, reason: str, look: LookBack | None) -> bool:
-        """Tell that a sample was put in use, and what it says of the trees before it."""
+        """Report that a sample was put in use, and how good the last trees are on it."""
         sample = self._scanner.sample
         strata, deviation = {}, (0.0, 0.0)
         if not sample.whole:
@@ -48,7 +48,7 @@ class Notifier:
         )
 
     def tell(self, kind: Callable[..., Event], at: Model, /, **more: Any) -> bool:
-        """Make an event of this kind and tell it; whether somebody wants to stop."""
+        """Send an event of this kind; whether a callback wants training to stop."""
         counts, sample = self._sampler.counts, self._scanner.sample
         event = kind(
             n_trees=at.n_trees,
@@ -68,7 +68,7 @@ class Notifier:
 
 
 class Bar:
-    """Moves the progress bar."""
+    """A callback that advances the progress bar."""
 
     def __init__(self, task: Task) -> None:
         self._task = task

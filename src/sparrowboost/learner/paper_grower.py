@@ -17,15 +17,15 @@ from sparrowboost.model.tree import GrownTree
 
 
 class PaperGrower:
-    """Grows trees rule by rule, as the paper does: each fired rule splits one leaf.
+    """Grows trees rule by rule, as the paper does: each rule that fires splits one leaf.
 
-    For each rule the sample is scanned from where the last one stopped, until some leaf has a rule
-    whose advantage is certain to exceed the target gamma. If a whole pass shows none, the target
-    becomes a little less than the best advantage seen, and the pass is repeated. Later trees start
-    from the largest advantage that the tree before found.
+    For each rule the sample is scanned from where the last scan stopped, until some leaf has a rule
+    whose advantage certainly exceeds the target gamma. If a whole pass finds none, the target
+    becomes a little less than the best advantage seen, and the pass is repeated. A later tree
+    starts from the largest advantage of the tree before.
 
-    A rule is applied as it was proved or not at all: where its step would take a leaf's value out
-    of the bounds that monotone constraints set, the leaf is not looked at.
+    A rule is applied as it was proved or not at all: a leaf is skipped if the step would take its
+    value out of the bounds of monotone constraints.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class PaperGrower:
         return GrownTree(finished, rule.gamma, gamma, len(fired), run_rows, sides)
 
     def _step(self, gamma: float) -> float:
-        """How far a rule moves the values of a leaf's two sides."""
+        """By how much a rule moves the values of a leaf's two sides."""
         return self._rate * self._rule.rule_weight(gamma)
 
     def _fits(self, value: float, bounds: Bounds, gamma: float) -> bool:
-        """Whether a rule at this target would leave both sides of a leaf within its bounds."""
+        """Whether a rule at this target keeps both sides of a leaf within its bounds."""
         if bounds == FREE:
             return True
         step, (lower, upper) = self._step(gamma), bounds
@@ -92,7 +92,7 @@ class PaperGrower:
     def _scan(
         self, gamma: float, depth: list[int], value: list[float], bounds: list[Bounds]
     ) -> tuple[int, Edge, float] | None:
-        """Scan until a rule fires; the leaf, the rule, and the target that it is above."""
+        """Scan until a rule fires; returns the leaf, the rule, and the target that it exceeds."""
         scanner = self._scanner
         while True:
             open_leaves = [
@@ -120,7 +120,7 @@ class PaperGrower:
                 leaf = max(excess, key=excess.__getitem__, default=0)
                 if excess.get(leaf, 0.0) > 0:
                     return leaf, rules[leaf], gamma
-            # Those that would fire at some target; passes over the same rows show no others.
+            # Rules that would fire at some target; another pass over the same rows finds no others.
             left = [rule.gamma for rule in rules.values() if self._rule.excess(rule, 0.0) > 0]
             if not left:
                 return None

@@ -2,11 +2,11 @@
 
     limit = libraries + blocks + strata + evidence + validation + samples + what is left
 
-All but the last three do not depend on the limit, so that one too small is refused before any row
-is read, with a number that will do.
+All but the last three do not depend on the limit, so that a limit that is too small is refused
+before any row is read, with one that suffices.
 
-What the process holds is measured, and differs a little from run to run; models should not. So
-samples are planned beside an allowance for libraries, where they take less, and their sizes are
+The memory of the process is measured, and differs a little from run to run; models must not. So
+samples are planned beside a fixed allowance for libraries, if these take less, and their sizes are
 rounded down to steps.
 """
 
@@ -33,15 +33,15 @@ from sparrowboost.sampling.schedule import FIRST_ROWS, Sizes
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.staged import Expected
 
-WHOLE_VALUES = 80_000_000  # rows times features: up to here all rows are scanned, none drawn
-ALLOWANCE = 224_000_000  # bytes for libraries: `sparrow train` has 192 MB, a Python process 208
-ALLOWANCE_SHARE = 5 / 8  # of the limit, at most: a small one is divided as it is measured
-STEP = 2**0.25  # between two sizes of samples, where the limit bounds them
+WHOLE_VALUES = 80_000_000  # rows times features up to which all rows are used, without draws
+ALLOWANCE = 224_000_000  # bytes for libraries: `sparrow train` takes 192 MB, in Python 208 MB
+ALLOWANCE_SHARE = 5 / 8  # maximum share of the limit: small limits are planned as measured
+STEP = 2**0.25  # factor between two sizes of samples, where the limit bounds them
 
 
 @dataclass(frozen=True)
 class TrainPlan:
-    """How the memory limit is divided in training; prints as a table."""
+    """The memory plan of a training; prints as a table."""
 
     budget: Budget
     sizes: Sizes  # rows of samples
@@ -63,7 +63,7 @@ def plan_training(
     valid: Any = None,
     reading: int = 0,
 ) -> TrainPlan:
-    """Divide the limit; a MemoryLimitError names one that would do.
+    """Divide the limit; a MemoryLimitError names one that suffices.
 
     `reading`: bytes that an ingest takes meanwhile.
     """
@@ -108,7 +108,7 @@ def plan_training(
 def check_training(
     expected: Expected, params: Params, limit: int, n_jobs: int, valid: Any = None
 ) -> None:
-    """Refuse a limit that cannot do before any row is read, with one that does whatever they are.
+    """Refuse a limit that cannot suffice before any row is read, with one that will in any case.
 
     The largest block is of the label that has more rows, at least half of them.
     """
@@ -121,7 +121,7 @@ def check_training(
 
 
 def round_down(rows: int) -> int:
-    """The nearest of a few sizes, each some 19 % above the one before, that is not more.
+    """Round down to one of a few sizes, each about 19 % above the one before.
 
     Examples
     --------

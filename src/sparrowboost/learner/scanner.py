@@ -1,8 +1,8 @@
 """The scanner: reads a growing run of the sample's blocks into evidence, leaf by leaf.
 
-The run starts where the last tree's ended and goes round. Each leaf's evidence holds all rows of
-the run that reach the leaf: when a leaf splits, its smaller side is summed up and the larger one
-is what remains; when the run is extended, the new rows go through the tree so far.
+The run starts where the last tree's run ended, and wraps around. Each leaf's evidence is of all
+rows of the run that reach the leaf: when a leaf splits, its smaller side is summed and the larger
+side is the difference; when the run is extended, the new rows go through the tree so far.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from sparrowboost.sampling.sample import BLOCK_ROWS, Sample
 Blocks = npt.NDArray[np.int64]
 
 # Work is cut into parts by its size, not by the number of threads, and the parts are added in
-# order: so the sums, and the model, are the same for any number of threads.
-PART_VALUES = 1 << 18  # of a part, if that leaves several: some 0.2 ms
+# order, so that the sums, and the model, are the same for any number of threads.
+PART_VALUES = 1 << 18  # per part, if there are several: about 0.2 ms
 
 
 class Scanner:
-    """Evidence for the leaves of a tree that grows.
+    """Evidence for the leaves of a growing tree.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Scanner:
     max_leaves : int
     workers : WorkerPool
     curved : bool
-        Whether evidence is of the loss's curvature, at two additions for each value, or of weights.
+        Whether evidence has the loss's curvature, at two additions a value, or weights alone.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Scanner:
         self.rows_scanned = 0
 
     def _make_room(self, slots: Slots) -> None:
-        """Evidence for rows of these slots."""
+        """Allocate evidence for rows of these slots."""
         self._scanned = slots
         make = partial(Evidence, slots, paired=self._curved)
         self.evidence = [make() for _ in range(self._max_leaves)]
@@ -67,8 +67,8 @@ class Scanner:
         self.sample, self.bundles = sample, None
         self._split_by, self._strides = sample.bins.reshape(-1), sample.bins.strides
         if sample.whole:
-            # For many trees: a split reads one column, which takes a third of the time where that
-            # lies in one piece. Evidence reads rows; where they are packed, the plain ones can go.
+            # A split reads one column, three times as fast if that is contiguous. Evidence reads
+            # rows; if those are packed in bundles, the plain ones are not needed.
             columns = np.ascontiguousarray(sample.bins.T)
             self._split_by, self._strides = columns.reshape(-1), columns.T.strides
             self.bundles = find_bundles(columns.T, self.slots)
@@ -90,7 +90,7 @@ class Scanner:
         self.rows_scanned, self.cursor = state["scanner"].tolist()
 
     def start(self, forest: Forest, n_trees: int) -> TreeBuilder:
-        """A new tree, with nothing scanned yet."""
+        """Start a new tree, with nothing scanned yet."""
         self._forest, self._n_trees = forest, n_trees
         self.tree = TreeBuilder(len(self.evidence))
         self.restart()
@@ -120,7 +120,7 @@ class Scanner:
 
     @property
     def sample_per_run(self) -> float:
-        """Rows of the sample for each of the run: by which sums over the run fall short."""
+        """Rows of the sample per row of the run."""
         return self.sample.n / self.n_rows
 
     def rows_in(self, leaf: int) -> int:
@@ -128,7 +128,7 @@ class Scanner:
         return self._rows[leaf]
 
     def extend(self, n_blocks: int) -> None:
-        """Read on until the run has so many blocks, or all."""
+        """Read on until the run has n_blocks, or all there are."""
         n = self.sample.n_blocks
         more = min(n_blocks, n) - len(self._blocks)
         new = (self.cursor + np.arange(more)) % n
@@ -174,7 +174,7 @@ class Scanner:
     ) -> int:
         """Split a leaf in the tree and in the evidence; returns the new, right leaf.
 
-        Of a split that is `final`, no evidence is made: nobody will ask for that of its sides.
+        A `final` split makes no evidence: nothing will ask for that of its sides.
         """
         right = self.tree.split(leaf, feature, mask, gain)
         parts = self._cut(self._blocks, self._rows[leaf])
@@ -186,7 +186,7 @@ class Scanner:
         if final:
             return right
         small = right if gone <= self._rows[leaf] else leaf
-        if small == leaf:  # the evidence of both is in `leaf`: what remains of it is the right's
+        if small == leaf:  # evidence of both is in `leaf`; the difference is the right side's
             pair = self.evidence[leaf], self.evidence[right]
             self.evidence[right], self.evidence[leaf] = pair
         self.evidence[small].clear()
@@ -195,7 +195,7 @@ class Scanner:
         return right
 
     def _add(self, leaf: int, n_rows: int, evidence: Evidence, blocks: Blocks) -> None:
-        """Add some blocks' rows of a leaf, so many, to evidence."""
+        """Add the n_rows rows of a leaf in some blocks to evidence."""
         parts = self._cut(blocks, n_rows)
         if len(parts) == 1:
             self._add_part(blocks, leaf, evidence)
@@ -220,13 +220,13 @@ class Scanner:
             add_rows(self._bins, sample.label, sample.w, *rows, offset, hist, v)
 
     def _cut(self, blocks: Blocks, n_rows: int) -> list[Blocks]:
-        """Blocks in parts of about equal work, as many as the work is worth."""
+        """Blocks in parts of about equal work, at least PART_VALUES each."""
         values = n_rows * self._scanned.n_features
         n = max(1, min(len(self._parts), len(blocks), values // PART_VALUES))
         return [blocks] if n == 1 else np.array_split(blocks, n)
 
     def left_squares(self, leaf: int, feature: int, mask: Mask) -> float:
-        """Sum of w**2 of a leaf's rows in the run that a split would send left."""
+        """Sum of w**2 over the rows of a leaf, in the run, that a split would send left."""
         sample, (row, column) = self.sample, self._strides
         parts = self._cut(self._blocks, self._rows[leaf])
         sums = np.zeros((len(parts), 1))
@@ -251,7 +251,7 @@ class Scanner:
         return float(sums.sum())
 
     def leaf_sums(self) -> npt.NDArray[np.float64]:
-        """(leaves, 3) W-, W+ and sum of w**2 / u of each leaf's rows in the run."""
+        """(leaves, 3) W-, W+ and sum of w**2 / u over each leaf's rows in the run."""
         sample, n_leaves = self.sample, self.tree.n_leaves
         parts = self._cut(self._blocks, self.n_rows)
         sums = np.zeros((len(parts), n_leaves, 3))
@@ -274,7 +274,7 @@ class Scanner:
         return sums.sum(0)
 
     def finish(self, tree: Tree) -> None:
-        """Add a finished tree to the scores of the rows of the run: their leaves are known."""
+        """Add a finished tree to the scores of the run's rows, whose leaves are known."""
         value = tree.value
 
         def work(part: Blocks) -> None:

@@ -1,4 +1,4 @@
-"""Whether draws and proofs of a training are sound: what its own numbers say against it."""
+"""Checks from a training's own numbers that its draws and proofs are sound."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from sparrowboost.runtime.progress import log
 Columns = Mapping[str, Sequence[Any]]
 
 DEVIATIONS = ("deviation_negative", "deviation_positive")  # columns of `label_deviation`
-PART_ROWS = 1 << 16  # added up at a time: in float64 they take more room than they have
+PART_ROWS = 1 << 16  # summed at a time, to bound the memory of float64 copies
 MOST_DEVIATION = 5.0  # standard deviations: by chance, once in millions of draws
-MANY_RULES = 100  # of which it can be said that few were proved
+MANY_RULES = 100  # minimum rules before proofs are called rare
 FEW_PROVED = 0.01
-HALF = 0.5  # of the fall of the loss: if fresh rows show less, most of it was noise
+HALF = 0.5  # share of the fall on own rows: if fresh rows show less, most of it was noise
 
 
 def label_deviation(
     copies: npt.NDArray[np.float32], label: npt.NDArray[np.uint8], rows: tuple[int, int]
 ) -> tuple[float, float]:
-    """How far a draw is from the rows that there are of each label, in standard deviations.
+    """How far the label counts of a draw are from the truth, in standard deviations.
 
-    A row that was drawn with chance p stands for c = 1 / p rows. If rows are drawn independently,
-    the number that the draw stands for has variance sum (1 - p) / p over all rows, of which
-    sum c (c - 1) over the draw is an unbiased estimate.
+    A row drawn with probability p stands for c = 1 / p rows. If rows are drawn independently, the
+    number that the draw stands for has variance sum (1 - p) / p over all rows, and
+    sum c (c - 1) over the draw is an unbiased estimate of it.
 
     Parameters
     ----------
@@ -36,12 +36,12 @@ def label_deviation(
         Rows that each row of the draw stands for.
     label : (n,) uint8
     rows : (int, int)
-        Negative and positive rows that the draw was from.
+        Negative and positive rows of the data.
 
     Returns
     -------
     (float, float)
-        Of negatives and of positives; 0 where every row stands for itself.
+        For negatives and positives; 0 if every row stands for itself.
 
     Examples
     --------
@@ -63,11 +63,11 @@ def label_deviation(
 
 
 class SoundnessMonitor:
-    """A callback that warns, at the end of a training, of what its numbers say against it.
+    """A callback that warns, at the end of a training, if its numbers look wrong.
 
-    Only a draw that stands for too many rows is told. One that stands for too few may be sound:
-    rows that weigh next to nothing are hardly ever drawn, so that most draws have none of them, and
-    nothing in such a draw shows how many there are.
+    Only draws that stand for too many rows are reported. One that stands for too few may be sound:
+    rows with next to no weight are hardly ever drawn, so most draws have none of them and do not
+    show how many there are.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class SoundnessMonitor:
 
     @classmethod
     def of(cls, samples: Columns, trees: Columns) -> Self:
-        """One that has heard of these samples and trees, columns as `History` has them."""
+        """A monitor that has seen these samples and trees, columns as in `History`."""
         self = cls()
         columns = (samples[name] for name in ("n_trees", *DEVIATIONS, "own", "fresh"))
         for n_trees, negative, positive, own, fresh in zip(*columns, strict=True):
@@ -105,7 +105,7 @@ class SoundnessMonitor:
                 self._most, self._where = of, (n_trees, label)
 
     def doubts(self) -> Iterator[str]:
-        """What there is to say, in plain words; nothing of a sound training."""
+        """Warnings in plain words; none for a sound training."""
         if self._most > MOST_DEVIATION:
             n_trees, label = self._where
             yield (

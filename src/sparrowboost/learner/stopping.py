@@ -1,17 +1,17 @@
-"""The stopping rules: evidence in, the split that is proved out. The tests' constants are here.
+"""The stopping rules: evidence in, the proved split out. All constants of the tests are here.
 
-A candidate is a split of a leaf. Its evidence is a sum of independent terms, one for each row: its
-fluctuation after any number of rows is bounded by a law of the iterated logarithm: with chance
-1 - sigma no false candidate, of all |H| of one leaf, ever exceeds
+A candidate is a split of a leaf. Its evidence is a sum of independent terms, one for each row. Its
+fluctuation after any number of rows is bounded by a law of the iterated logarithm: with probability
+1 - sigma none of the |H| false candidates of a leaf ever exceeds
 
     sqrt(2 V (ln ln n + B)),   B = ln(|H| / sigma),   V = sum w**2
 
-while rows come that no tree was fitted to. Sigma is for one leaf of one tree: with a thousand
-leaves, a thousand times sigma is what may be expected of false proofs.
+on rows that no tree was fitted to. Sigma is for one leaf of one tree: of a thousand leaves, expect
+a thousand times sigma false proofs.
 
-What a whole sample does not prove may still be more than noise. A tree's splits together tell:
-`SplitFinder.noise_chance` says how often noise would show one as good, and `stand_out` whether it
-would show so many.
+A split that a whole sample does not prove may still be more than noise. A tree's splits together
+decide: `SplitFinder.noise_chance` is how often noise would show a split as good as this one, and
+`stand_out` says whether it would show as many.
 """
 
 from __future__ import annotations
@@ -30,48 +30,48 @@ from sparrowboost.learner.evidence import Evidence, Slots
 from sparrowboost.learner.monotone import FREE, Bounds, Floats, Monotone
 from sparrowboost.model.tree import MASK_WORDS, Mask
 
-SIGMA = 1e-3  # chance that a false split of a leaf is ever proved (paper, appendix B)
-RHO = 0.3  # share of the empirical edge that must be certain; see docs/parameters.md
-L2 = 40.0  # rows' weight, added to each side of a split; chosen on data, see docs/parameters.md
-CATEGORY_L2 = 30.0  # the same where a category is a free number
-MIN_ROWS = 16  # for ln ln
+SIGMA = 1e-3  # probability that a false split of a leaf is ever proved (paper, appendix B)
+RHO = 0.3  # the share of the empirical edge that must be certain; see docs/parameters.md
+L2 = 40.0  # in rows, added to the weight of each side; chosen on data, see docs/parameters.md
+CATEGORY_L2 = 30.0  # more of it for categories, each of which is a free parameter
+MIN_ROWS = 16  # so that ln ln is defined
 LN2 = math.log(2)
-C = 1.0  # paper, after its equation of the stopping rule
-T0 = 100  # examples before a rule may fire; the law needs some before it holds
-SHRINK = 0.9  # of the best empirical advantage, the target after a pass in which no rule fired
-# z takes weights on both sides to be spread alike. Where a few heavy rows make up a side they are
+C = 1.0  # paper, below its equation of the stopping rule
+T0 = 100  # examples before a rule may fire; the law is asymptotic
+SHRINK = 0.9  # times the best empirical advantage: the target after a pass without a rule
+# z assumes that weights are spread alike on both sides. If a few heavy rows make up a side they are
 # not, and prove nothing.
-SOLID_ROWS = 30
-NOISE_CHANCE = 0.001  # that the first k splits of a tree of noise stand out, k = 1, 2, 4, ...
-NORMAL_QUANTILE = 3.090  # of 1 - NOISE_CHANCE
-NO_NEIGHBOURS = 1e9  # instead of a span: categories are not alike
-MIN_SHARE = 1e-9  # of a leaf's weight on a side: less is rounding
+SOLID_ROWS = 30  # times the heaviest row: the minimum weight of each side
+NOISE_CHANCE = 0.001  # of the first k splits of a tree of noise to stand out, k = 1, 2, 4, ...
+NORMAL_QUANTILE = 3.090  # at 1 - NOISE_CHANCE
+NO_NEIGHBOURS = 1e9  # instead of a span: categories are not correlated
+MIN_SHARE = 1e-9  # of a leaf's weight on each side: less is rounding
 
 
 def signs(monotone: Monotone | None, slots: Slots) -> npt.NDArray[np.int8]:
-    """(d,) signs of the features' effects, 0 where they are free."""
+    """(d,) signs of the features' effects, 0 if unconstrained."""
     return np.zeros(slots.n_features, np.int8) if monotone is None else monotone.sign
 
 
 class Split(NamedTuple):
-    """The best split that a leaf's evidence shows."""
+    """The best split in a leaf's evidence."""
 
-    gain: float  # weight's worth of loss that it removes
+    gain: float  # loss that it removes, in units of weight
     feature: int
     mask: Mask
     left: tuple[float, float]  # W-, W+ that go left
     total: tuple[float, float]  # W-, W+ of the leaf
-    subset_of: int  # categories among which the left ones were chosen; 0 for any other split
+    subset_of: int  # categories from which the left ones were chosen; 0 for any other split
     v: float
-    z: float  # gain in standard deviations of what noise would give
-    boundary: float  # of z, below which a split may be noise
-    solid: bool  # each side has the weight of many rows, even if all weighed as the heaviest
+    z: float  # in standard deviations of noise
+    boundary: float  # below this z a split may be noise
+    solid: bool  # each side weighs at least SOLID_ROWS times the heaviest row
 
     def by_side(self, v_left: float) -> Split:
-        """The same with z by each side's own variance, of which the left's is V = `v_left`.
+        """The same split with z by each side's own variance; `v_left` is V of the left side.
 
         z compares the sides' means, L / W_L and R / W_R, of variances V_L / W_L**2 and
-        V_R / W_R**2. The search takes V_L / W_L for V / W, and so the sum for V / (W_L W_R).
+        V_R / W_R**2. The search assumes V_L / W_L = V / W, so that the sum is V / (W_L W_R).
         """
         left = sum(self.left)
         right = sum(self.total) - left
@@ -81,25 +81,25 @@ class Split(NamedTuple):
 
     @property
     def gamma(self) -> float:
-        """Advantage over a coin of predicting the heavier label on each side."""
+        """Advantage over a coin of predicting the heavier label of each side."""
         (l0, l1), (t0, t1) = self.left, self.total
         return 0.5 * (abs(l1 - l0) + abs((t1 - l1) - (t0 - l0))) / (t0 + t1)
 
     @property
     def sides(self) -> tuple[float, float]:
-        """The heavier label on the left and on the right: 1 or -1."""
+        """The heavier label of the left and of the right side: 1 or -1."""
         (l0, l1), (t0, t1) = self.left, self.total
         return (1.0 if l1 > l0 else -1.0), (1.0 if t1 - l1 > t0 - l0 else -1.0)
 
     @property
     def gamma_certified(self) -> float:
-        """The advantage that is certain: the empirical one less its largest fluctuation."""
+        """The certain advantage: the empirical one less its largest fluctuation."""
         t0, t1 = self.total
         return max(0.0, self.gamma - 0.5 * self.boundary * self.v**0.5 / (t0 + t1))
 
 
 class SplitFinder:
-    """Finds the best split of a leaf's evidence, and how far it must stand out.
+    """Finds the best split in a leaf's evidence, and the boundary that z must exceed.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ class SplitFinder:
     l2 : float
         In rows.
     charge : float
-        Part of what a subset of categories gains on noise that is taken off its gain.
+        Share of the noise's gain that is subtracted from the gain of a subset of categories.
     monotone : Monotone, optional
     """
 
@@ -123,25 +123,25 @@ class SplitFinder:
     ) -> None:
         self._slots, self._l2, self._charge, self.monotone = slots, l2, charge, monotone
         self._sign = signs(monotone, slots)
-        # Each feature gets an equal share of sigma, and its candidates equal shares of that. A
-        # number is cut between any two bins, with missing values on either side; of categories
-        # any one stands against the rest, or (see `b_of`) any subset.
+        # Each feature has an equal share of sigma, and its candidates equal shares of that. A
+        # number is cut between any two bins, with missing values on either side; of categories,
+        # one stands against the rest, or (see `b_of`) a subset.
         b = np.log(slots.n_features * np.maximum(2 * slots.n_bins, 1) / sigma)
         self._b: list[float] = b.tolist()
         self._work = np.empty((2, 256))
         self._found = np.empty(5)
-        # A number's last bin is for missing values; a category stands against the rest.
+        # The last bin of a number is for missing values; one category stands against the rest.
         category = slots.category.astype(bool)
         self._tests = np.where(category, slots.n_bins, np.maximum(slots.n_bins - 2, 0))
         edge = 1 / np.maximum(slots.n_bins - 1, 2)
         self._span = np.where(category, NO_NEIGHBOURS, 2 * np.log((1 - edge) / edge))
 
     def noise_chance(self, split: Split, n_leaves: int = 1) -> float:
-        """How likely the best split of some leaves of noise has such a z, or a larger one.
+        """The probability that the best split of n_leaves leaves of noise has at least this z.
 
-        Of one feature: at most that of its cuts one by one; and since neighbours are much alike,
-        also that of the largest of all (Miller and Siegmund, Biometrics 1982). Of a subset of
-        categories it is not known: whatever its z, noise may show it.
+        For one feature, the smaller of two bounds: the sum over its cuts, and the tail of their
+        maximum, since neighbouring cuts are strongly correlated (Miller and Siegmund, Biometrics
+        1982). It is not known for a subset of categories: whatever its z, noise may show it.
         """
         if split.subset_of:
             return 1.0
@@ -167,11 +167,11 @@ class SplitFinder:
         bounds: Bounds = FREE,
         fitted: Floats | None = None,
     ) -> Split | None:
-        """The best split, or None where there is none that leaves weight on both sides.
+        """The best split, or None if no split leaves weight on both sides.
 
-        An ordinary row weighs `unit`, the heaviest in the sample `heaviest`. The evidence may be of
-        bundles. The values that sides may have are within `bounds`. How far earlier
-        trees fitted the noise of a feature's categories is in `fitted` (d,), for each unit of V.
+        An ordinary row weighs `unit`, the heaviest of the sample `heaviest`. The evidence may be of
+        bundles. Values of the sides are kept within `bounds`. `fitted` (d,) is how much of the
+        noise of a feature's categories earlier trees have fitted, per unit of V.
         """
         w0, w1 = evidence.weights.tolist()
         v, weight = sum(evidence.v.tolist()), w0 + w1
@@ -214,7 +214,7 @@ class SplitFinder:
         )
 
     def part(self, split: Split, unit: float, bounds: Bounds) -> tuple[Bounds, Bounds]:
-        """Bounds of the left and of the right side of a split of a leaf with these bounds."""
+        """Bounds of the left and of the right side when a leaf with these bounds is split."""
         if self.monotone is None:
             return bounds, bounds
         (l0, l1), (t0, t1), l2 = split.left, split.total, self._l2 * unit
@@ -224,11 +224,11 @@ class SplitFinder:
 
 
 def stand_out(chances: Sequence[float]) -> bool:
-    """Whether splits that noise would show with these chances are together more than noise.
+    """Whether splits with these probabilities under noise are, taken together, more than noise.
 
-    Fisher's method: on noise -2 sum ln p is chi-square with two degrees of freedom for each. Its
-    quantile is Wilson and Hilferty's. The first of a tree may be all that counts: so the first
-    one, two, four, ... are tried, too.
+    Fisher's method: under noise, -2 sum ln p is chi-square with two degrees of freedom for each
+    split. The quantile is Wilson and Hilferty's. Only the first splits of a tree may be real, so
+    the first one, two, four, ... are tried, too.
     """
     total, done, n = 0.0, 0, 1
     while done < len(chances):
@@ -243,7 +243,7 @@ def stand_out(chances: Sequence[float]) -> bool:
 
 @dataclass(frozen=True)
 class Adaptive:
-    """Take a split when a share rho of its edge is certain. No target, no failed pass."""
+    """Take a split when a share rho of its edge is certain: no target, no failed pass."""
 
     rho: float = RHO
 
@@ -253,11 +253,11 @@ class Adaptive:
 
 @dataclass(frozen=True)
 class Edge:
-    """The rule of largest edge in a leaf's evidence: +1 or -1 by side, on this leaf only."""
+    """The rule with the largest edge in a leaf's evidence: +1 or -1 by side, 0 elsewhere."""
 
     feature: int
     mask: Mask
-    sign: float  # what the rule says where the bin is in `mask`; the other side gets the opposite
+    sign: float  # the prediction where the bin is in `mask`; elsewhere the opposite
     edge: float  # sum of w h y
     weight: float
     v: float
@@ -276,8 +276,8 @@ class Paper:
         M = sum w (h y - 2 gamma),    V = sum w**2
         fire if  t > t0  and  M > C sqrt(V (ln ln(V / M) + B))
 
-    over the examples that reach the leaf. Weights are taken in units of their mean, so that V / M
-    is a number. With the paper's C = 1, sigma is nominal: the law needs C = sqrt(2).
+    over the examples that reach the leaf. Weights are in units of their mean, so that V / M is
+    dimensionless. With the paper's C = 1 sigma is only nominal: the law needs C = sqrt(2).
     """
 
     slots: Slots
@@ -287,15 +287,16 @@ class Paper:
 
     @property
     def b(self) -> float:
-        """ln(|H| / sigma): each cut or category, both signs, missing values on either side."""
+        """ln(|H| / sigma): every cut or category, both signs, missing values on either side."""
         return float(np.log(4 * self.slots.n / self.sigma))
 
     def best(
         self, evidence: Evidence, n_rows: int, value: float, bundles: Bundles | None = None
     ) -> Edge | None:
-        """The best rule on a leaf whose rows the tree so far gives this value.
+        """The best rule for a leaf to which the tree so far gives this value.
 
-        The rows' weights are of before the tree: those of a leaf all change by exp(-y value).
+        The weights in the evidence are from before the tree; in a leaf, all change by
+        exp(-y value).
         """
         scale = np.exp(np.array([value, -value]))
         weight = float((evidence.weights * scale).sum())
@@ -313,13 +314,13 @@ class Paper:
     def part(
         self, rule: Edge, bounds: Bounds, own: float, left: float, right: float
     ) -> tuple[Bounds, Bounds]:
-        """Bounds of a rule's sides: of values `left` and `right`, where it was `own` before."""
+        """Bounds of a rule's sides, whose values are `left` and `right`; before it was `own`."""
         if self.monotone is None:
             return bounds, bounds
         return self.monotone.part(rule.feature, rule.mask, bounds, own, left, right)
 
     def excess(self, rule: Edge, gamma: float) -> float:
-        """M less what it must exceed: the rule fires above 0."""
+        """M minus the bound that it must exceed: the rule fires if this is positive."""
         mean = rule.weight / max(rule.n, 1)
         m, v = (rule.edge - 2 * gamma * rule.weight) / mean, rule.v / mean**2
         if rule.n <= T0 or m <= 0:
@@ -328,5 +329,5 @@ class Paper:
 
     @staticmethod
     def rule_weight(gamma: float) -> float:
-        """How much a rule of this advantage adds to the score."""
+        """What a rule with this advantage adds to the score."""
         return 0.5 * float(np.log((0.5 + gamma) / (0.5 - gamma)))

@@ -1,4 +1,4 @@
-"""`train`: checks, divides memory, puts the parts together, and calls `boost.boost`, the loop."""
+"""`train` checks its arguments, plans memory, sets up the parts and calls the loop, `boost`."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ from sparrowboost.store.ingest import RandomState, check_seed
 from sparrowboost.store.staged import StagedDataset
 from sparrowboost.store.views import Reweighted, class_factors, with_class_weight
 
-FIRST_OF_LABEL = 1_000  # rows that must have come of each label, before training begins
-LARGE_SAMPLE = 1 << 20  # rows that samples may have, or what reading takes is better used for them
+FIRST_OF_LABEL = 1_000  # rows of each label that the first stage must have
+LARGE_SAMPLE = 1 << 20  # rows that must fit in samples beside the reading of the source
 
 
 def train(
@@ -174,7 +174,7 @@ def train(
             model = saver.restore(found)
         result = boost(model, p, scanner, schedule, grower, validation, notifier, saver)
         if staged is not None:
-            staged.wait()  # what is wrong with rows that were not needed is said, too
+            staged.wait()  # errors in rows that were not needed are reported, too
         saver.finish(result, p.n_estimators)
         return result
 
@@ -188,9 +188,9 @@ def begin_reading(
     progress: Progress,
     may_begin: bool,
 ) -> tuple[Dataset, TrainPlan | None]:
-    """Begin to read the rows of a data set: its first stage, and how to divide the limit meanwhile.
+    """Start reading a data set: returns its first stage, and the memory plan meanwhile.
 
-    All of its rows, and no plan, where training has to wait for them.
+    Where training has to wait, returns all rows and no plan.
     """
     check_training(staged.expected, params, limit, n_jobs, valid)
     division = None
@@ -212,7 +212,7 @@ def make_grower(
     *,
     exact: bool,
 ) -> Grower:
-    """The grower that `stopping` asks for."""
+    """The grower for `stopping`."""
     if params.stopping == "paper":
         return PaperGrower(scanner, Paper(slots, params.sigma, monotone=monotone), params)
     finder = SplitFinder(
@@ -224,7 +224,7 @@ def make_grower(
 def plan_while_reading(
     dataset: StagedDataset, params: Params, limit: int, n_jobs: int, valid: Any
 ) -> TrainPlan | None:
-    """How to divide the limit if training begins before all rows are read; None if it does not."""
+    """The memory plan of a training that begins before all rows are read, or None."""
     if not dataset.staged:
         return None
     try:
@@ -268,12 +268,12 @@ def plan(
 
 
 def fewest(dataset: Dataset) -> int:
-    """Rows of the label that has fewer."""
+    """Rows of the rarer label."""
     return min(dataset.n_positive, dataset.n_rows - dataset.n_positive)
 
 
 def label_weights(dataset: Dataset) -> tuple[float, float]:
-    """The user's weight of all negatives and of all positives; rows count 1 without weights."""
+    """The total user weight of negatives and of positives; 1 a row without weights."""
     factors = (1.0, 1.0)
     if isinstance(dataset, Reweighted):
         factors, dataset = dataset.factors, dataset.base
