@@ -40,7 +40,7 @@ from sparrowboost.sampling.sample import Sample, keep_every_second
 from sparrowboost.sampling.strata import N_STRATA, STATE_BYTES, Picked, Rows, Strata
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.shuffle import permuted
-from sparrowboost.store.staged import StagedDataset
+from sparrowboost.store.staged import StagedRows
 
 A = TypeVar("A")
 
@@ -136,7 +136,7 @@ class Sampler:
     seed : int
     n_jobs : int
         Threads of a draw, also of one in the background.
-    staged : StagedDataset, optional
+    staged : StagedRows, optional
         Where more rows of the data set come from.
     """
 
@@ -150,7 +150,7 @@ class Sampler:
         seed: int,
         n_jobs: int,
         keep: str | None = None,
-        staged: StagedDataset | None = None,
+        staged: StagedRows | None = None,
     ) -> None:
         self._keep, self._staged = keep, staged
         self._dataset, self._loss, self._base, self._folder = dataset, loss, base_score, folder
@@ -272,7 +272,7 @@ class Sampler:
         """Whether these are all."""
         return self._staged is None or self.n_rows == self._staged.n_rows
 
-    def _take_in(self, staged: StagedDataset) -> float:
+    def _take_in(self, staged: StagedRows) -> float:
         """Take in what comes next of the data set; how many times its rows there are then."""
         before, now = self._dataset, staged.more(self._dataset)
         new = np.arange(before.n_blocks, now.n_blocks)

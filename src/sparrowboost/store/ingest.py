@@ -41,15 +41,15 @@ from sparrowboost.runtime.memory import (
     resolve_limit,
 )
 from sparrowboost.runtime.progress import Progress, Task, compiling, log, make_progress
+from sparrowboost.runtime.random_state import RandomState, check_seed
 from sparrowboost.runtime.threads import check_jobs, ordered_map, prefetch
 from sparrowboost.store.binning import WORK_DTYPES, Binning, Feature, Fitter
-from sparrowboost.store.dataset import MANIFEST, Dataset, Layout, read_manifest
+from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.lookup import read_only
 from sparrowboost.store.shuffle import MIN_MEMORY, largest_block
-from sparrowboost.store.staged import StagedDataset
+from sparrowboost.store.staged import StagedRows
+from sparrowboost.store.stored import MANIFEST, Layout, read_manifest
 from sparrowboost.store.writer import StoreWriter
-
-RandomState = int | np.integer[Any] | np.random.Generator | np.random.RandomState | None
 
 OPENING, PEEKING, STAGING = range(3)  # second word of a seed: what a generator is for
 SAMPLE_ROWS = 200_000  # a quantile at 1/255 is then known to within a tenth of a bin
@@ -233,7 +233,7 @@ def ingest(
                 tell_empty(binning, saver.has_values)
                 yield store.finish(table.labels.order(), about())
 
-        staged = StagedDataset(
+        staged = StagedRows(
             read,
             stage_rows=np.cumsum([stage.n_rows for stage in stages]).tolist(),
             n_bytes=plan.n_bytes,
@@ -245,23 +245,7 @@ def ingest(
             largest_block=store.block_rows,
             verbose=verbose,
         )
-    return staged.wait() if wait else staged
-
-
-def check_seed(random_state: RandomState) -> int:
-    """A seed from what scikit-learn allows as random state; None gives another each time."""
-    if random_state is None:
-        random_state = np.random.default_rng()
-    if isinstance(random_state, np.random.Generator):
-        return int(random_state.integers(2**63))
-    if isinstance(random_state, np.random.RandomState):
-        return int(random_state.randint(2**31))
-    if isinstance(random_state, int | np.integer) and 0 <= random_state < 2**64:
-        return int(random_state)
-    raise DataError(
-        f"random_state={random_state!r}: give a whole number from 0 to 2**64 - 1, a numpy "
-        "Generator or RandomState, or None."
-    )
+    return staged.wait() if wait else Dataset(staged)
 
 
 class Stage(NamedTuple):

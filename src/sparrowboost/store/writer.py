@@ -19,7 +19,9 @@ import numpy.typing as npt
 from sparrowboost.runtime.disk import check_room, guard_disk, load_arrays, save_arrays
 from sparrowboost.runtime.errors import DataError, StoreError
 from sparrowboost.store.binning import Binning
-from sparrowboost.store.dataset import (
+from sparrowboost.store.dataset import Dataset
+from sparrowboost.store.shuffle import Shuffle, StoredBlock
+from sparrowboost.store.stored import (
     FORMAT,
     LOCK,
     MANIFEST,
@@ -27,12 +29,11 @@ from sparrowboost.store.dataset import (
     ROWS,
     SCRATCH,
     VERSION,
-    Dataset,
     Layout,
+    StoredRows,
     manifest_crc,
     read_manifest,
 )
-from sparrowboost.store.shuffle import Shuffle, StoredBlock
 
 TEMPORARY = ".tmp"  # ends the name of a file that is being written
 
@@ -226,7 +227,7 @@ class StoreWriter:
 
     def snapshot(self, label_of: npt.NDArray[np.uint8], about: dict[str, Any]) -> Dataset:
         """The rows before the last cut, which can be read while others still come."""
-        return Dataset.unfinished(self.path, self._manifest(label_of, about), self._binning)
+        return Dataset(StoredRows(self.path, self._manifest(label_of, about), self._binning))
 
     def _manifest(self, label_of: npt.NDArray[np.uint8], about: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -263,5 +264,5 @@ class StoreWriter:
         self._unlock()
         dataset = Dataset(self.path)
         if self._temporary:
-            weakref.finalize(dataset, shutil.rmtree, self.path, ignore_errors=True)
+            weakref.finalize(dataset.storage, shutil.rmtree, self.path, ignore_errors=True)
         return dataset
