@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -68,7 +67,6 @@ MIN_STRETCHES = 16  # that the rows of a stage are picked from
 MIN_STAGED_ROWS = 1_000_000
 DRIFT = 0.05  # of the labels' variance, that may lie between places; by chance it is far less
 SHOWN_EMPTY = 8  # columns without values, of which a warning gives the names
-SAVE_SECONDS = 10.0  # between two saves of an ingest that may be resumed
 
 
 def ingest(
@@ -127,8 +125,9 @@ def ingest(
     overwrite : bool
         Replace a store that is there.
     resume : bool
-        Of files: go on with an ingest of the same that was interrupted or killed, and give the
-        store that is there if it had ended. What is done is saved every ten seconds.
+        Of files: if there is a finished store, made with ``resume=True`` from the same files and
+        options, open it instead of reading the files again; another store is an error. An ingest
+        that was killed starts again from the first row.
     wait : bool
         False: come back when the bins are found, before the rows are read. `train` then reads them,
         while it trains if it can; whatever else is done with the Dataset waits for them.
@@ -166,7 +165,7 @@ def ingest(
         named = (label, weight, positive, columns, exclude, categorical, header, format, seed)
         values = [item for item in (label, weight) if is_values_file(item)]
         run = {"files": fingerprints(data, values), "options": [_words(item) for item in named]}
-        done = finished(Path(path), run)
+        done = finished(Path(path), run, overwrite=overwrite)
         if done is not None:
             return done
     with ExitStack() as stack:
@@ -192,12 +191,9 @@ def ingest(
             with compiling(progress):
                 warm_up(table.features.values())
             plan = Plan.make(limit, table, n_jobs, trained=not wait)
-            if store.progress is None:
-                binning, row_bytes = find_bins(table, plan, seed, progress)
-            else:
-                binning, row_bytes = store.binning, float(store.progress["row_bytes"])
+            binning, row_bytes = find_bins(table, plan, seed, progress)
         stages = at_once = [Stage(None, table.source.n_rows)]
-        if run is None and positive is None:
+        if positive is None:
             stages = make_stages(table.source, seed)
         if len(stages) > 1 and labels_drift(table, seed):
             stages = at_once
@@ -221,16 +217,17 @@ def ingest(
 
         def read(progress: Progress, stop: threading.Event) -> Iterator[Dataset | None]:
             with store, progress.task("binning rows", table.source.n_rows) as task:
-                saver = Saver(store, binning, row_bytes)
-                rows = plan.block_rows(row_bytes)
-                passing = bin_rows(table, binning, store, stages, rows, n_jobs, task, saver, stop)
+                rows, has_values = plan.block_rows(row_bytes), np.zeros(len(table.features), bool)
+                passing = bin_rows(
+                    table, binning, store, stages, rows, n_jobs, task, has_values, stop
+                )
                 with closing(passing) as over:
                     for _ in over:
                         store.cut()
                         both = table.labels.n_values == 2
                         yield store.snapshot(table.labels.order(), about()) if both else None
                 store.cut()
-                tell_empty(binning, saver.has_values)
+                tell_empty(binning, has_values)
                 yield store.finish(table.labels.order(), about())
 
         staged = StagedRows(
@@ -443,7 +440,7 @@ def bin_rows(
     block_rows: int,
     n_jobs: int,
     task: Task,
-    saver: Saver,
+    has_values: npt.NDArray[np.bool_],
     stop: threading.Event,
 ) -> Generator[None]:
     """One pass over the source: rows are binned, and put into the store. Gives after each stage."""
@@ -451,7 +448,6 @@ def bin_rows(
     ends = [stage.n_rows for stage in stages] if only else []
     width, d = store.layout.row_bytes, store.layout.n_features
     missing = binning.n_bins.astype(np.uint8) - 1
-    has_values = saver.has_values
 
     def work(block: CodedBlock) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
         records = np.empty((len(block.codes), width), np.uint8)
@@ -462,7 +458,7 @@ def bin_rows(
 
     with (
         closing(table.blocks(block_rows, only)) as blocks,
-        closing(ordered_map(work, saver.left(blocks), n_jobs, n_jobs + AHEAD)) as results,
+        closing(ordered_map(work, blocks, n_jobs, n_jobs + AHEAD)) as results,
     ):
         for records, codes in results:
             store.put(records, codes)
@@ -470,7 +466,6 @@ def bin_rows(
             if not has_values.all():
                 unsure = np.flatnonzero(~has_values)
                 has_values[unsure] = (records[:, unsure] != missing[unsure]).any(0)
-            saver.count(len(records))
             if stop.is_set():
                 raise DataError("ingest was stopped.")
             if ends:
@@ -483,45 +478,11 @@ def bin_rows(
         raise DataError(f"{table.source.name}: has fewer rows than it says; write it again.")
 
 
-class Saver:
-    """Counts the rows that are in the store, and saves how far it is now and then."""
-
-    def __init__(self, store: StoreWriter, binning: Binning, row_bytes: float) -> None:
-        self._store, self._row_bytes = store, row_bytes
-        self._done, self.has_values = 0, np.zeros(len(binning.features), bool)
-        if store.progress is not None:
-            self._done = int(store.progress["rows"])
-            self.has_values = store.progress["has_values"]
-        self._skip = self._done
-        self._saved = time.monotonic()
-
-    def left(self, blocks: Iterable[CodedBlock]) -> Iterator[CodedBlock]:
-        """The blocks without the rows that are in the store already."""
-        for batch, codes, weights in blocks:
-            n = min(self._skip, len(codes))
-            self._skip -= n
-            if n < len(codes):
-                rest = None if weights is None else weights[n:]
-                yield CodedBlock(batch.slice(n), codes[n:], rest)
-
-    def count(self, rows: int) -> None:
-        self._done += rows
-        if self._store.resumable and time.monotonic() - self._saved > SAVE_SECONDS:
-            self._store.save(
-                {
-                    "rows": np.array(self._done),
-                    "row_bytes": np.array(self._row_bytes),
-                    "has_values": self.has_values,
-                }
-            )
-            self._saved = time.monotonic()
-
-
 def fingerprints(data: Any, values: Sequence[Any]) -> list[tuple[str, int, int]]:
     """Name, size and time of change of each file that is meant, and of those of labels."""
     files = data if isinstance(data, list | tuple) else [data]
     if not files or not all(isinstance(file, str | os.PathLike) for file in files):
-        raise DataError("resume=True needs files to read, which are there when it goes on.")
+        raise DataError("resume=True needs files to read: only these can be compared.")
     found = []
     for path in [*expand(files), *map(Path, values)]:
         stat = path.stat()
@@ -529,17 +490,23 @@ def fingerprints(data: Any, values: Sequence[Any]) -> list[tuple[str, int, int]]
     return found
 
 
-def finished(path: Path, run: Mapping[str, Any]) -> Dataset | None:
-    """The store of a run that had ended; an error if another one is there."""
+def finished(path: Path, run: Mapping[str, Any], *, overwrite: bool) -> Dataset | None:
+    """The store that this run would make, if it is there; an error if another one is in its way."""
     path = path.expanduser().absolute()
     if not (path / MANIFEST).is_file():
         return None
-    if read_manifest(path).get("run") != json.loads(json.dumps(run)):
-        raise StoreError(
-            f"{path}: a store of other files or options is there, or the files have changed; "
-            "choose another path, or remove it."
-        )
-    return Dataset(path)
+    try:
+        if read_manifest(path).get("run") == json.loads(json.dumps(run)):
+            return Dataset(path)
+    except StoreError:  # it is damaged
+        if not overwrite:
+            raise
+    if overwrite:
+        return None
+    raise StoreError(
+        f"{path}: a store of other files or options is there, or the files have changed; "
+        "choose another path, or pass overwrite=True (--overwrite)."
+    )
 
 
 def _words(item: Any) -> Any:

@@ -15,9 +15,9 @@ from __future__ import annotations
 import math
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -64,7 +64,6 @@ class Shuffle:
         or smaller
     memory : bytes that the buckets' buffers may take
     seed : of the permutation
-    state : to go on from, and from the file as it was then
     """
 
     def __init__(
@@ -74,12 +73,8 @@ class Shuffle:
         n_rows: int,
         memory: int,
         seed: int,
-        state: Mapping[str, npt.NDArray[Any]] | None = None,
     ) -> None:
-        sizes = _sizes(width, n_rows, memory) if state is None else state["sizes"].tolist()
-        n_buckets: int = sizes[0]
-        self._slots: int = sizes[1]
-        self._extent_rows: int = sizes[2]
+        n_buckets, self._slots, self._extent_rows = _sizes(width, n_rows, memory)
         self._expected = n_rows
         self._of_label = n_buckets // 2  # buckets of each label; the first one's first
         self._buckets = np.empty((n_buckets, self._slots, width), np.uint8)
@@ -89,31 +84,7 @@ class Shuffle:
         self._seed = np.uint64(seed)
         self._n_rows = 0
         self._path = path
-        if state is not None:
-            self._restore(state)
-        how = os.O_RDWR if state is not None else os.O_RDWR | os.O_CREAT | os.O_EXCL
-        self._file = os.open(path, how, 0o666)
-
-    def state(self) -> dict[str, npt.NDArray[Any]]:
-        """All that is not in the file, to go on from; the file is on the disk when it returns."""
-        os.fsync(self._file)
-        held = [self._buckets[b, :n] for b, n in enumerate(self._fill)]
-        runs = [(b, *run) for b, of in enumerate(self._runs) for run in of]
-        sizes = (len(held), self._slots, self._extent_rows, self._file_rows, self._n_rows)
-        return {
-            "sizes": np.array(sizes),
-            "fill": self._fill.copy(),
-            "held": np.concatenate(held),
-            "runs": np.array(runs, np.int64).reshape(-1, 4),
-        }
-
-    def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        self._file_rows, self._n_rows = state["sizes"][3:].tolist()
-        self._fill[:] = state["fill"]
-        for b, end in enumerate(np.cumsum(self._fill)):
-            self._buckets[b, : self._fill[b]] = state["held"][end - self._fill[b] : end]
-        for b, *run in state["runs"].tolist():
-            self._runs[b].append(Run(*run))
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
 
     def put(self, records: Records, codes: npt.NDArray[np.uint8]) -> None:
         """Take the next rows of the source, and the label code of each: 0 or 1."""

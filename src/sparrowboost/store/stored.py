@@ -34,7 +34,8 @@ from sparrowboost.store.storage import Block
 
 FORMAT = "sparrow-store"
 VERSION = 2
-MANIFEST, LOCK, SCRATCH, PROGRESS = "manifest.json", "ingest.lock", "scratch", "progress.npz"
+MANIFEST, LOCK, SCRATCH = "manifest.json", "ingest.lock", "scratch"
+PROGRESS = ("progress.npz", "progress.npz.tmp")  # of unfinished ingests by earlier versions
 ROWS = re.compile(r"rows-[0-9a-f]{8}\.bin")
 WEIGHT_BYTES = 4
 

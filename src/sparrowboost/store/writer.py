@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sparrowboost.runtime.disk import check_room, guard_disk, load_arrays, save_arrays
-from sparrowboost.runtime.errors import DataError, StoreError
+from sparrowboost.runtime.disk import check_room, guard_disk
+from sparrowboost.runtime.errors import StoreError
 from sparrowboost.store.binning import Binning
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.shuffle import Shuffle, StoredBlock
@@ -45,8 +45,7 @@ class StoreWriter:
     ----------
     path : the store's folder; None makes a temporary one that goes with the Dataset
     overwrite : replace a store that is there
-    run : what is ingested, in words; if given, what is done is saved now and then, and an ingest of
-        the same that was killed goes on: see `progress`
+    run : what is ingested, and how; kept in the manifest
     """
 
     def __init__(
@@ -56,8 +55,7 @@ class StoreWriter:
         overwrite: bool = False,
         run: Mapping[str, Any] | None = None,
     ) -> None:
-        self._run = None if run is None else json.loads(json.dumps(run))
-        self.progress: Mapping[str, npt.NDArray[Any]] | None = None
+        self._run = run
         self._temporary = path is None
         self.path = Path(tempfile.mkdtemp(prefix="sparrow-") if path is None else path)
         self.path = self.path.expanduser().absolute()
@@ -65,7 +63,7 @@ class StoreWriter:
         self.scratch = self.path / SCRATCH
         self._shuffle: Shuffle | None = None
         self._blocks: list[StoredBlock] = []
-        self._finished = self._ended = False
+        self._ended = False
         self._made = [self.path] if self._temporary else []
         try:
             self._take_folder(overwrite)
@@ -86,33 +84,8 @@ class StoreWriter:
         except OSError:
             os.close(self._lock)
             raise StoreError(f"{self.path}: another ingest is writing a store here now.") from None
-        self._find_progress()
         self._remove_leftovers()
         self.scratch.mkdir()
-
-    def _find_progress(self) -> None:
-        """Look for what a killed ingest of the same has done."""
-        if self._run is None:
-            return
-        try:
-            progress = load_arrays(self.path / PROGRESS)
-            meta = json.loads(progress["meta"].tobytes())
-            rows = self.path / meta["file"]
-            if meta["run"] == self._run and ROWS.fullmatch(rows.name) and rows.is_file():
-                self.progress, self._rows = progress, rows
-                self.binning = Binning.from_json(meta["features"])
-        except (OSError, ValueError, KeyError):
-            pass  # none, or half of one: begin anew
-
-    def save(self, done: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Save what is done, so that this ingest may go on from here."""
-        assert self._shuffle is not None
-        meta = {"run": self._run, "file": self._rows.name, "features": self._binning.to_json()}
-        state = {**self._shuffle.state(), **done}
-        state["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
-        temporary = self.path / (PROGRESS + TEMPORARY)
-        save_arrays(temporary, state)
-        os.replace(temporary, self.path / PROGRESS)
 
     def _check_the_way(self, overwrite: bool) -> None:
         """Stop at what is not ours to replace."""
@@ -125,8 +98,7 @@ class StoreWriter:
                 f"{path}: a store is there already; open it with Dataset({str(path)!r}), choose "
                 "another path, or pass overwrite=True (--overwrite)."
             )
-        temporary = {MANIFEST + TEMPORARY, PROGRESS + TEMPORARY}
-        ours = {MANIFEST, LOCK, SCRATCH, PROGRESS, *temporary}
+        ours = {MANIFEST, MANIFEST + TEMPORARY, LOCK, SCRATCH, *PROGRESS}
         foreign = sorted(n for n in names if n not in ours and not ROWS.fullmatch(n))
         if foreign:
             raise StoreError(
@@ -148,10 +120,6 @@ class StoreWriter:
             self._ended = True
             if self._shuffle is not None:
                 self._shuffle.close()
-            if self._run is not None and not isinstance(error[1], DataError):
-                self._made = []  # to go on from
-            else:
-                (self.path / PROGRESS).unlink(missing_ok=True)
             self._remove_leftovers()
             self._unlock()
             self._remove_folders()
@@ -164,10 +132,9 @@ class StoreWriter:
             in_use = {read_manifest(self.path)["file"]}
         except StoreError:  # none, or of a store that is damaged or newer: replaced, not judged
             pass
-        if (self.path / PROGRESS).is_file() and not self._finished:
-            in_use.add(self._rows.name)
         for name in names:
-            if name.endswith(TEMPORARY) or (ROWS.fullmatch(name) and name not in in_use):
+            unused = ROWS.fullmatch(name) is not None and name not in in_use
+            if unused or name.endswith(TEMPORARY) or name in PROGRESS:
                 (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.scratch, ignore_errors=True)
 
@@ -192,28 +159,21 @@ class StoreWriter:
         memory: int,
         seed: int,
     ) -> None:
-        """Make ready for about `n_rows` rows, shuffled within `memory` bytes; or go on.
+        """Make ready for about `n_rows` rows, shuffled within `memory` bytes.
 
         `stage_rows` of them come until `cut` is called for the first time.
         """
         self._binning = binning
         self.layout = Layout(len(binning.features), weighted)
-        if self.progress is None:
-            (self.path / PROGRESS).unlink(missing_ok=True)
-            check_room(self.path, n_rows * self.layout.row_bytes)
         width = self.layout.row_bytes
-        self._shuffle = Shuffle(self._rows, width, stage_rows, memory, seed, self.progress)
+        check_room(self.path, n_rows * width)
+        self._shuffle = Shuffle(self._rows, width, stage_rows, memory, seed)
 
     @property
     def block_rows(self) -> int:
         """About the rows of the largest block."""
         assert self._shuffle is not None
         return self._shuffle.block_rows
-
-    @property
-    def resumable(self) -> bool:
-        """Whether what is done shall be saved now and then."""
-        return self._run is not None
 
     def put(self, records: npt.NDArray[np.uint8], codes: npt.NDArray[np.uint8]) -> None:
         """Take rows as records (n, row_bytes), bins and weight, and their label codes."""
@@ -258,8 +218,7 @@ class StoreWriter:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, self.path / MANIFEST)
-        self._finished = self._ended = True
-        (self.path / PROGRESS).unlink(missing_ok=True)
+        self._ended = True
         self._remove_leftovers()
         self._unlock()
         dataset = Dataset(self.path)
