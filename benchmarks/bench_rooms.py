@@ -36,7 +36,7 @@ from tasks import TASKS
 ROOMS = {
     "read, find bins": ("store.ingest:find_bins", "store.staged:StagedRows._run"),
     "bin": ("store.binning:Binning.apply",),
-    "write the store": ("store.writer:StoreWriter.put", "store.writer:StoreWriter.cut"),
+    "write the store": ("store.writer:StoreWriter.put", "store.writer:StoreWriter.end_stage"),
     "draw": (
         "sampling.sampler:Sampler.draw",
         "sampling.sampler:Sampler.weigh_base",

@@ -33,10 +33,11 @@ from sparrowboost.readers.formats import OpenOptions, open_source
 from sparrowboost.readers.parquet import ParquetFile
 from sparrowboost.runtime.progress import make_progress
 from sparrowboost.sampling.sampler import Sampler, WeightEstimate
-from sparrowboost.store.ingest import make_stages
 from sparrowboost.store.staged import StagedRows
+from sparrowboost.store.stages import make_stages
 
 N, GROUP = 40_000, 1_000
+AT_LEAST = {"min_rows": 10_000, "min_stretches": 16}
 
 
 @pytest.fixture(autouse=True)
@@ -79,12 +80,13 @@ def watched(dataset, **params):
 def test_stages_hold_every_stretch_once_and_are_spread_over_the_file(file):
     options = OpenOptions(scratch=file.parent, rng=np.random.default_rng(0))
     source = open_source(str(file), options)
-    stages = make_stages(source, seed=0)
+    stages = make_stages(source, 0, 8, **AT_LEAST)
     assert len(stages) == 8
     assert sorted(g for stage in stages for g in stage.only) == list(range(N // GROUP))
     assert [stage.n_rows for stage in stages] == [N // 8] * 8
     assert all(max(stage.only) - min(stage.only) > 15 for stage in stages)
-    assert make_stages(source, seed=0) == stages != make_stages(source, seed=1)
+    assert make_stages(source, 0, 8, **AT_LEAST) == stages
+    assert make_stages(source, 1, 8, **AT_LEAST) != stages
 
 
 def test_each_stage_is_a_data_set_that_holds_those_before_it(file, tmp_path):
@@ -373,7 +375,7 @@ def test_labels_that_come_in_stretches_are_waited_for(tmp_path):
     assert ingest(tmp_path / "x.parquet", label=even, verbose=0, wait=False).storage.staged
 
 
-def test_empty_and_uneven_row_groups(tmp_path, monkeypatch):
+def test_empty_and_uneven_row_groups(tmp_path):
     table = make_table()
     cuts = [*range(0, 20_000, 500), 20_000, 20_000, 30_000, 30_000, N]
     with pq.ParquetWriter(tmp_path / "u.parquet", table.schema) as writer:
@@ -384,8 +386,8 @@ def test_empty_and_uneven_row_groups(tmp_path, monkeypatch):
     whole = ingest(table, label="y", verbose=0)
     assert stored_rows(staged) == stored_rows(whole)
     assert staged.block_rows.max() <= staged.largest_block
-    monkeypatch.setattr(sparrowboost.store.ingest, "MIN_STRETCHES", 42)
-    assert make_stages(FakeSource([1_000] * 41 + [0] * 30), seed=0) == [(None, 41_000)]
+    few = FakeSource([1_000] * 41 + [0] * 30)
+    assert make_stages(few, 0, 8, min_rows=10_000, min_stretches=42) == [(None, 41_000)]
 
 
 class FakeSource:

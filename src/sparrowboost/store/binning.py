@@ -11,7 +11,6 @@ so that a feature's bins are dense, and histograms can be laid out end to end.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -37,7 +36,6 @@ from sparrowboost.store.lookup import (
 
 MAX_BINS = 255  # of values; with the missing bin, what one byte can tell apart
 MAX_CATEGORIES = MAX_BINS - 1  # one bin is for all the others
-FEW_WORDS = 64  # of a dictionary: to pick those in use takes longer than to look at all
 CACHE_BYTES = 1 << 18  # bins of these rows stay in the second-level cache over all columns
 
 DTYPES: dict[Kind, type[np.generic]] = {
@@ -300,149 +298,6 @@ def _feature_from_json(item: Mapping[str, Any]) -> Feature:
     values = [float(t) if isinstance(t, str) else t for t in item["thresholds"]]
     kind = cast(Kind, item["kind"])
     return NumberFeature(item["name"], kind, np.array(values, DTYPES[kind]))
-
-
-class Fitter:
-    """Finds a feature's bins from a random part of its values, block by block.
-
-    Blocks are added, all with weights or all without; those since the last `keep` can be taken
-    back. Of a column that has a new word in nearly every row, only so many `words` are counted at
-    once, and the rarest dropped.
-    """
-
-    def __init__(self, name: str, kind: Kind, words: int = 50_000) -> None:
-        self._name = name
-        self._kind = kind
-        self._words = words
-        self._kept: list[npt.NDArray[Any]] = []
-        self._fresh: list[npt.NDArray[Any]] = []
-        self._weights: list[npt.NDArray[np.float32]] = []
-        self._kept_counts: Counter[str] = Counter()
-        self._fresh_counts: Counter[str] = Counter()
-
-    def add(self, array: pa.Array, weight: npt.NDArray[np.float32] | None = None) -> None:
-        if self._kind == "category":
-            self._count(array, weight)
-            return
-        values, there = _present(self._name, array)
-        self._fresh.append(values.astype(DTYPES[self._kind], copy=False))
-        if weight is not None:
-            self._weights.append(weight if there is None else weight[there])
-
-    def _count(self, array: pa.Array, weight: npt.NDArray[np.float32] | None) -> None:
-        coded = categories(self._name, array)
-        places = coded.indices
-        if places.null_count:
-            if weight is not None:
-                weight = weight[to_numpy(places.is_valid())]
-            places = places.drop_null()
-        tally = np.bincount(to_numpy(places), weight, minlength=len(coded.dictionary))
-        words, counts = coded.dictionary, tally
-        if len(words) > FEW_WORDS:
-            used = np.flatnonzero(tally)
-            words, counts = words.take(from_numpy(used)), tally[used]
-        for value, count in zip(words.to_pylist(), counts.tolist(), strict=True):
-            if value is not None and count:
-                self._fresh_counts[value] += count
-        _prune(self._fresh_counts, self._words)
-
-    def forget(self) -> None:
-        """Drop what was added since the last `keep`."""
-        self._fresh = []
-        self._fresh_counts = Counter()
-
-    def keep(self) -> None:
-        """Keep what was added so far."""
-        self._kept += self._fresh
-        self._kept_counts.update(self._fresh_counts)
-        _prune(self._kept_counts, self._words)
-        self.forget()
-
-    def finish(self) -> Feature:
-        """The feature; the values are let go."""
-        self.keep()
-        if self._kind == "category":
-            counts = self._kept_counts
-            ranked = sorted(counts, key=lambda value: (-counts[value], value))
-            return CategoryFeature(self._name, tuple(ranked[:MAX_CATEGORIES]))
-        values = np.concatenate(self._kept) if self._kept else np.empty(0, DTYPES[self._kind])
-        self._kept = []
-        weight = np.concatenate(self._weights) if self._weights else None
-        self._weights = []
-        return NumberFeature(self._name, self._kind, find_thresholds(values, weight))
-
-
-def _prune(counts: Counter[str], most: int) -> None:
-    """Drop the rarest words until there are at most so many."""
-    cut = 1
-    while len(counts) > most:
-        for value in [value for value, count in counts.items() if count <= cut]:
-            del counts[value]
-        cut += 1
-
-
-def _present(name: str, array: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
-    """The values that are not missing, and where they are if some were."""
-    values, mask = numbers(name, array)
-    if mask is None and values.dtype.kind == "f":
-        mask = np.isnan(values)
-        mask = mask if mask.any() else None
-    # A copy, so that a slice of a block does not hold the block.
-    return (values.copy(), None) if mask is None else (values[~mask], ~mask)
-
-
-def find_thresholds(
-    values: npt.NDArray[Any],
-    weight: npt.NDArray[np.float32] | None = None,
-    max_bins: int = MAX_BINS,
-) -> npt.NDArray[Any]:
-    """Thresholds for values without NaN: exact for few distinct ones, else equally filled bins.
-
-    By weight, if values have any: one of weight 3 counts as three.
-
-    Examples
-    --------
-    >>> find_thresholds(np.array([3.0, 1.0, 1.0, 2.0]))
-    array([1.5, 2.5])
-    """
-    if weight is None:
-        distinct, counts = np.unique(values, return_counts=True)
-    else:
-        distinct, place = np.unique(values, return_inverse=True)
-        counts = np.bincount(place, weight, len(distinct))
-    if len(distinct) <= max_bins:
-        after = np.arange(len(distinct) - 1)
-    else:
-        after = _equal_cuts(counts, max_bins)
-    return _between(distinct[after], distinct[after + 1])
-
-
-def _equal_cuts(counts: npt.NDArray[Any], max_bins: int) -> npt.NDArray[np.int64]:
-    """After which of the distinct values to cut, for at most `max_bins` bins of equal count.
-
-    A value as frequent as a whole bin stands alone in one; the others share what is left.
-    """
-    heavy = counts >= counts.sum() / max_bins
-    light = np.cumsum(np.where(heavy, 0, counts))
-    for alone in (heavy[:-1] | heavy[1:], heavy[:-1]):
-        forced = np.flatnonzero(alone)
-        for free in range(max_bins - int(heavy.sum()), 0, -1):
-            # The first value with which the count reaches a mark closes a bin.
-            marks = np.searchsorted(light, light[-1] * np.arange(1, free) / free)
-            cuts = np.union1d(forced, np.minimum(marks, len(counts) - 2))
-            if len(cuts) < max_bins:
-                return cuts
-    return cuts[: max_bins - 1]
-
-
-def _between(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A threshold t with a <= t < b for each pair, halfway where there is such a number."""
-    if a.dtype.kind in "iu":
-        return (a & b) + ((a ^ b) >> a.dtype.type(1))  # the mean, rounded down, without overflow
-    with np.errstate(over="ignore", invalid="ignore"):
-        middle = (a.astype(np.float64) / 2 + b.astype(np.float64) / 2).astype(a.dtype)
-    fits = (a <= middle) & (middle < b)
-    return np.where(fits, middle, a) + a.dtype.type(0)  # + 0: no threshold is -0.0
 
 
 def _as_int64(values: npt.NDArray[Any], *, unsigned: bool) -> npt.NDArray[np.int64]:

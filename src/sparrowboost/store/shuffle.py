@@ -120,7 +120,7 @@ class Shuffle:
         """About the rows of the largest block, if as many rows come as were expected."""
         return _largest(self._expected, self._of_label)
 
-    def cut(self) -> list[StoredBlock]:
+    def end_stage(self) -> list[StoredBlock]:
         """Write what is left; the blocks of all rows that came since the last cut."""
         blocks = [block for code in (0, 1) for block in self._blocks(code)]
         self._fill[:] = 0

@@ -180,10 +180,10 @@ class StoreWriter:
         assert self._shuffle is not None
         self._shuffle.put(records, codes)
 
-    def cut(self) -> None:
+    def end_stage(self) -> None:
         """Make blocks of the rows that came so far."""
         assert self._shuffle is not None
-        self._blocks += self._shuffle.cut()
+        self._blocks += self._shuffle.end_stage()
 
     def snapshot(self, label_of: npt.NDArray[np.uint8], about: dict[str, Any]) -> Dataset:
         """The rows before the last cut, which can be read while others still come."""
