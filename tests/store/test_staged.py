@@ -188,7 +188,7 @@ def test_a_training_that_fails_stops_the_reading(file, tmp_path):
     with pytest.raises(RuntimeError, match="no"):
         train(staged, callbacks=[fail], verbose=0)
     assert not (tmp_path / "s").exists()
-    assert not [t for t in threading.enumerate() if t.name == "sparrow-arrive"]
+    assert not [t for t in threading.enumerate() if t.name == "sparrow-ingest"]
     with pytest.raises(DataError, match="stopped"):
         staged.n_positive  # noqa: B018
 
@@ -358,7 +358,7 @@ def test_who_interrupts_training_does_not_wait_for_a_stage(file, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         train(staged, callbacks=[interrupt], n_estimators=500, max_leaves=8, verbose=0)
     assert len(staged.storage._stages) <= 2  # of eight
-    assert not [t for t in threading.enumerate() if t.name == "sparrow-arrive"]
+    assert not [t for t in threading.enumerate() if t.name == "sparrow-ingest"]
 
 
 def test_labels_that_come_in_stretches_are_waited_for(tmp_path):

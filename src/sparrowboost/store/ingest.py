@@ -62,43 +62,42 @@ def ingest(
         or any object with ``__arrow_c_stream__``. Columns of arrays are called f0, f1, ...
     label : column name, column number, array, or path of a .npy file
         Any two values: 0/1, -1/+1, booleans, two strings. The greater is the positive one.
-        libsvm files have theirs.
+        libsvm files have their own.
     path : str or path, optional
-        The store's folder, new or empty unless there is `overwrite` or `resume`. Without it, the
+        The store's folder, new or empty unless `overwrite` or `resume` is set. Without it, the
         store is temporary and is removed with the Dataset.
     weight : like label, optional
-        Sample weights: not negative, at most 1e12. Where they are all whole numbers up to 256, and
-        all rows are trained on at once, a row of weight 3 is three rows; others count by their
-        proportions.
+        Sample weights: not negative, at most 1e12. If all are whole numbers up to 256, and all rows
+        are in memory during training, a row of weight 3 counts as three rows; otherwise only the
+        proportions of weights matter.
     positive : value, optional
         The label to train against all others.
     columns, exclude : list of str, optional
-        Columns to use as features, or to leave out. By default all but label and weight are used.
+        Columns to use as features, or to leave out. Default: all columns but label and weight.
     categorical : list of str, optional
-        Columns to read as categories although they look like numbers. Strings, dictionaries and
-        pandas categories are categories anyway.
+        Columns of numbers to treat as categories. Strings, dictionaries and pandas categories
+        always are.
     memory_limit : int or str, optional
-        Peak memory of the process, such as "512MB". Default: a quarter of what the machine, or
-        the cgroup that this process runs in, allows. Data that the caller holds in memory is not
-        counted.
+        Peak memory of the process, such as "512MB". Default: a quarter of the memory of the machine
+        or of the cgroup of this process. Data that the caller holds in memory is not counted.
     header : bool
         Whether the first line of a CSV file names the columns.
     format : {"parquet", "csv", "arrow", "libsvm", "npy"}, optional
-        Of files whose suffix does not tell.
+        The format of files, if their suffix does not tell.
     overwrite : bool
-        Replace a store that is there.
+        Replace an existing store.
     resume : bool
         Of files: if there is a finished store, made with ``resume=True`` from the same files and
         options, open it instead of reading the files again; another store is an error. An ingest
         that was killed starts again from the first row.
     wait : bool
-        False: come back when the bins are found, before the rows are read. `train` then reads them,
-        while it trains if it can; whatever else is done with the Dataset waits for them.
+        False: return when the bins are found, before the rows are read. `train` then reads them,
+        while it trains if possible; any other use of the Dataset waits until all rows are read.
     n_jobs : int, optional
         Threads; default (and -1): as many as this process may use.
     random_state : int, Generator, RandomState or None
-        Of the shuffle and of the places peeked at. The same source, limit and number give the
-        same store; None gives another each time.
+        Seeds the shuffle and the sample that bins are found on. The same source, limit and number
+        give the same store; None gives another each time.
     verbose : int
         0 is silent; 1 shows a progress bar on a terminal, else log lines.
 

@@ -136,7 +136,7 @@ class StagedRows:
         """Begin to read, in a thread of its own."""
         if self._started.acquire(blocking=False):
             self._thread = threading.Thread(
-                target=self._run, args=(progress,), name="sparrow-arrive", daemon=True
+                target=self._run, args=(progress,), name="sparrow-ingest", daemon=True
             )
             self._thread.start()
 

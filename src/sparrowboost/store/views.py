@@ -78,7 +78,7 @@ def share_of(fraction: float) -> Fraction:
         share = Fraction(float(fraction)).limit_denominator(MAX_DENOMINATOR)
     if not 0 < share < 1:
         raise DataError(
-            f"fraction={fraction!r}: give a number above 0 and below 1, by a millionth at least."
+            f"fraction={fraction!r}: give a number above 0 and below 1, by at least a millionth."
         )
     return share
 

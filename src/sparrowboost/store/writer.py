@@ -1,4 +1,4 @@
-"""Writing a store: a finished one or nothing, and never two at once in one folder."""
+"""Writes a store: a finished one or nothing, and only one at a time in a folder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from sparrowboost.store.stored import (
     read_manifest,
 )
 
-TEMPORARY = ".tmp"  # ends the name of a file that is being written
+TEMPORARY = ".tmp"  # suffix of a file that is being written
 
 
 class StoreWriter:
@@ -43,9 +43,9 @@ class StoreWriter:
 
     Parameters
     ----------
-    path : the store's folder; None makes a temporary one that goes with the Dataset
-    overwrite : replace a store that is there
-    run : what is ingested, and how; kept in the manifest
+    path : the store's folder; None makes a temporary one, which is removed with the Dataset
+    overwrite : replace an existing store
+    run : the files and options of this ingest, for the manifest
     """
 
     def __init__(
@@ -74,8 +74,8 @@ class StoreWriter:
             raise StoreError(f"{self.path}: cannot be written ({error.strerror}).") from None
 
     def _take_folder(self, overwrite: bool) -> None:
-        self._check_the_way(overwrite)
-        # Folders to remove again, innermost first, if nothing comes of it.
+        self._check_folder(overwrite)
+        # Folders to remove again, innermost first, if the ingest fails.
         self._made += [p for p in (self.path, *self.path.parents) if not p.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
@@ -87,8 +87,8 @@ class StoreWriter:
         self._remove_leftovers()
         self.scratch.mkdir()
 
-    def _check_the_way(self, overwrite: bool) -> None:
-        """Stop at what is not ours to replace."""
+    def _check_folder(self, overwrite: bool) -> None:
+        """Refuse a path where something is that may not be replaced."""
         path = self.path
         if path.exists() and not path.is_dir():
             raise StoreError(f"{path}: is a file; a store is a folder, choose another path.")
@@ -109,7 +109,7 @@ class StoreWriter:
     def _names(self) -> list[str]:
         try:
             return os.listdir(self.path)
-        except OSError:  # not there, or not to be read: making it will tell
+        except OSError:  # missing or unreadable: the attempt to make it says so
             return []
 
     def __enter__(self) -> StoreWriter:
@@ -125,12 +125,12 @@ class StoreWriter:
             self._remove_folders()
 
     def _remove_leftovers(self) -> None:
-        """Remove what no finished store needs: of this ingest, or of one that was killed."""
+        """Remove files of this ingest, or of one that was killed, that no finished store needs."""
         names = self._names()
         in_use = set(names) - {self._rows.name} if MANIFEST in names else set()
         try:
             in_use = {read_manifest(self.path)["file"]}
-        except StoreError:  # none, or of a store that is damaged or newer: replaced, not judged
+        except StoreError:  # missing, damaged or of a newer version: left until it is replaced
             pass
         for name in names:
             unused = ROWS.fullmatch(name) is not None and name not in in_use
@@ -146,7 +146,7 @@ class StoreWriter:
         for folder in self._made:
             try:
                 folder.rmdir()
-            except OSError:  # was never made, or somebody put something there
+            except OSError:  # never made, or not empty
                 pass
 
     def start(
@@ -159,10 +159,7 @@ class StoreWriter:
         memory: int,
         seed: int,
     ) -> None:
-        """Make ready for about `n_rows` rows, shuffled within `memory` bytes.
-
-        `stage_rows` of them come until `cut` is called for the first time.
-        """
+        """Prepare for about `n_rows` rows, `stage_rows` in a stage, shuffled in `memory` bytes."""
         self._binning = binning
         self.layout = Layout(len(binning.features), weighted)
         width = self.layout.row_bytes
@@ -176,17 +173,17 @@ class StoreWriter:
         return self._shuffle.block_rows
 
     def put(self, records: npt.NDArray[np.uint8], codes: npt.NDArray[np.uint8]) -> None:
-        """Take rows as records (n, row_bytes), bins and weight, and their label codes."""
+        """Take rows as records (n, row_bytes) of bins and weight, and their label codes."""
         assert self._shuffle is not None
         self._shuffle.put(records, codes)
 
     def end_stage(self) -> None:
-        """Make blocks of the rows that came so far."""
+        """Make blocks of the rows of this stage."""
         assert self._shuffle is not None
         self._blocks += self._shuffle.end_stage()
 
     def snapshot(self, label_of: npt.NDArray[np.uint8], about: dict[str, Any]) -> Dataset:
-        """The rows before the last cut, which can be read while others still come."""
+        """The rows of all stages so far, which can be read while others are written."""
         return Dataset(StoredRows(self.path, self._manifest(label_of, about), self._binning))
 
     def _manifest(self, label_of: npt.NDArray[np.uint8], about: dict[str, Any]) -> dict[str, Any]:
@@ -204,12 +201,12 @@ class StoreWriter:
         }
 
     def finish(self, label_of: npt.NDArray[np.uint8], about: dict[str, Any]) -> Dataset:
-        """Write the manifest; all rows have come, and were cut off.
+        """Write the manifest; the last stage has ended.
 
-        `label_of` says what label each code means, `about` goes into the manifest.
+        `label_of` has the label of each code, `about` goes into the manifest.
         """
         assert self._shuffle is not None
-        self._shuffle.finish(sync=not self._temporary)  # which no crash outlives
+        self._shuffle.finish(sync=not self._temporary)  # a temporary store survives no crash
         manifest = self._manifest(label_of, about)
         manifest["crc32"] = manifest_crc(manifest)
         temporary = self.path / (MANIFEST + TEMPORARY)
