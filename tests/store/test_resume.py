@@ -104,7 +104,7 @@ def test_a_store_that_was_finished_is_given_again(source, tmp_path, monkeypatch)
 
 def test_another_source_or_option_is_another_store(source, tmp_path):
     make(source, tmp_path / "store", resume=True)
-    with pytest.raises(StoreError, match="a store of other files or options is there"):
+    with pytest.raises(StoreError, match="has a store of other files or options"):
         ingest(source, label="y", path=tmp_path / "store", resume=True, verbose=0)
     os.utime(source)
     with pytest.raises(StoreError, match="or the files have changed"):

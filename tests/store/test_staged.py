@@ -254,7 +254,7 @@ def test_a_limit_that_is_too_small_for_training_is_refused_before_rows_are_read(
         )
         path = tmp_path / "s"
         staged = ingest(file, label="y", verbose=0, wait=False, path=path, memory_limit=limit)
-        assert staged.storage.staged == early
+        assert staged.storage.in_stages == early
         with pytest.raises(MemoryLimitError, match=r"evidence \("):
             train(staged, memory_limit=limit, max_leaves=60_000, verbose=0)
         assert put == [] and not path.exists()
@@ -285,13 +285,13 @@ def test_arrays_and_several_files_come_in_stages_too(tmp_path):
         pq.write_table(table.take(part), tmp_path / f"{i}.parquet", row_group_size=GROUP)
     whole = ingest(table, label="y", verbose=0)
     files = ingest(tmp_path / "*.parquet", label="y", verbose=0, wait=False)
-    assert files.storage.staged
+    assert files.storage.in_stages
     assert stored_rows(files) == stored_rows(whole)
     X = np.random.default_rng(0).normal(size=(1_200_000, 2)).astype("f4")
     y = X[:, 0] > 0
     weight = np.arange(len(y), dtype="f4")
     staged = ingest(X, label=y, weight=weight, verbose=0, wait=False)
-    assert staged.storage.staged
+    assert staged.storage.in_stages
     assert np.sort(np.concatenate([b.weight for b in staged.blocks()])).tolist() == list(weight)
     for block in staged.blocks():  # labels and weights beside the rows are those of the rows
         assert (y[block.weight.astype(int)] == block.label).all()
@@ -367,12 +367,14 @@ def test_labels_that_come_in_stretches_are_waited_for(tmp_path):
     for label in (drifting.astype(int), np.where(drifting, "yes", "no")):
         some = table.drop_columns(["y"]).append_column("y", pa.array(label))
         pq.write_table(some, tmp_path / "d.parquet", row_group_size=GROUP)
-        assert not ingest(tmp_path / "d.parquet", label="y", verbose=0, wait=False).storage.staged
+        assert not ingest(
+            tmp_path / "d.parquet", label="y", verbose=0, wait=False
+        ).storage.in_stages
     pq.write_table(table.drop_columns(["y"]), tmp_path / "x.parquet", row_group_size=GROUP)
     beside = ingest(tmp_path / "x.parquet", label=drifting, verbose=0, wait=False)
-    assert not beside.storage.staged
+    assert not beside.storage.in_stages
     even = pa.array(np.random.default_rng(0).random(N) < 0.02)
-    assert ingest(tmp_path / "x.parquet", label=even, verbose=0, wait=False).storage.staged
+    assert ingest(tmp_path / "x.parquet", label=even, verbose=0, wait=False).storage.in_stages
 
 
 def test_empty_and_uneven_row_groups(tmp_path):
@@ -382,7 +384,7 @@ def test_empty_and_uneven_row_groups(tmp_path):
         for start, stop in pairwise(cuts):
             writer.write_table(table.slice(start, stop - start), row_group_size=N)
     staged = ingest(tmp_path / "u.parquet", label="y", verbose=0, wait=False)
-    assert staged.storage.staged
+    assert staged.storage.in_stages
     whole = ingest(table, label="y", verbose=0)
     assert stored_rows(staged) == stored_rows(whole)
     assert staged.block_rows.max() <= staged.largest_block

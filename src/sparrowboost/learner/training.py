@@ -225,7 +225,7 @@ def plan_while_reading(
     staged: StagedRows, params: Params, limit: int, n_jobs: int, valid: Any
 ) -> TrainPlan | None:
     """How to divide the limit if training begins before all rows are read; None if it does not."""
-    if not staged.staged:
+    if not staged.in_stages:
         return None
     try:
         plan = plan_training(staged.expected, params, limit, n_jobs, valid, staged.reading_bytes)

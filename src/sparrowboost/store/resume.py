@@ -60,6 +60,6 @@ def find_finished(
     if overwrite:
         return None
     raise StoreError(
-        f"{folder}: a store of other files or options is there, or the files have changed; "
+        f"{folder}: has a store of other files or options, or the files have changed; "
         "choose another path, or pass overwrite=True (--overwrite)."
     )

@@ -83,7 +83,7 @@ class StagedRows:
         self._started = threading.Lock()  # never released by the thread that reads
 
     @property
-    def staged(self) -> bool:
+    def in_stages(self) -> bool:
         """Whether training can begin before all rows are read."""
         return len(self.stage_rows) > 1
 
@@ -102,11 +102,11 @@ class StagedRows:
     @property
     def n_rows(self) -> int:
         # Of a source that is not read in stages, the number may be an estimate.
-        return self.stage_rows[-1] if self.staged else self.wait().n_rows
+        return self.stage_rows[-1] if self.in_stages else self.wait().n_rows
 
     @property
     def largest_block(self) -> int:
-        return self._largest if self.staged else self.wait().largest_block
+        return self._largest if self.in_stages else self.wait().largest_block
 
     @property
     def classes(self) -> tuple[Any, Any]:

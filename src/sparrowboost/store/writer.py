@@ -83,7 +83,7 @@ class StoreWriter:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._lock)
-            raise StoreError(f"{self.path}: another ingest is writing a store here now.") from None
+            raise StoreError(f"{self.path}: another ingest is writing to this folder.") from None
         self._remove_leftovers()
         self.scratch.mkdir()
 
@@ -95,14 +95,14 @@ class StoreWriter:
         names = self._names()
         if MANIFEST in names and not overwrite:
             raise StoreError(
-                f"{path}: a store is there already; open it with Dataset({str(path)!r}), choose "
+                f"{path}: already has a store; open it with Dataset({str(path)!r}), choose "
                 "another path, or pass overwrite=True (--overwrite)."
             )
         ours = {MANIFEST, MANIFEST + TEMPORARY, LOCK, SCRATCH, *PROGRESS}
         foreign = sorted(n for n in names if n not in ours and not ROWS.fullmatch(n))
         if foreign:
             raise StoreError(
-                f"{path}: the folder has other files in it ({foreign[0]!r}); "
+                f"{path}: the folder has other files ({foreign[0]!r}); "
                 "choose a path that does not exist yet."
             )
 
