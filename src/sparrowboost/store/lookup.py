@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-GRID_CELLS = 4096  # 4 KB: stays in the first-level cache beside the values
-MAX_STEPS = 8  # more steps than the plain search takes
+GRID_CELLS = 4096  # 4 KB: the table stays in the first-level cache
+MAX_STEPS = 8  # the binary search takes as many
 
 Bins = npt.NDArray[np.uint8]
 
@@ -20,7 +20,7 @@ class ThresholdLookup:
     Parameters
     ----------
     thresholds : (k,) array
-        Ascending; at most 255, in the dtype of the values.
+        Ascending; at most 254, in the dtype of the values.
     missing : uint8
         The bin of missing values.
     """
@@ -38,11 +38,11 @@ class ThresholdLookup:
 
     def _choose(self, thresholds: npt.NDArray[Any]) -> None:
         """Choose the key with the fewest steps; none if the binary search takes fewer."""
-        # Scalars of the values' own width keep the kernel's arithmetic in it.
-        wide = np.float32 if thresholds.dtype == np.float32 else np.float64
+        # Scalars of the values' own precision keep the kernel's arithmetic in it.
+        real = np.float32 if thresholds.dtype == np.float32 else np.float64
         with np.errstate(all="ignore"):
-            low = wide(thresholds[0])
-            scale = wide((GRID_CELLS - 1) / (wide(thresholds[-1]) - low))
+            low = real(thresholds[0])
+            scale = real((GRID_CELLS - 1) / (real(thresholds[-1]) - low))
             keys = (thresholds - low) * scale
             bits = thresholds.astype(np.float32).view(np.int32)  # too large: infinity, and last
         options: list[tuple[npt.NDArray[np.int64], tuple[Any, Any] | None]] = []

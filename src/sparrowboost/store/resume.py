@@ -61,5 +61,5 @@ def find_finished(
         return None
     raise StoreError(
         f"{folder}: has a store of other files or options, or the files have changed; "
-        "choose another path, or pass overwrite=True (--overwrite)."
+        "choose another path, or remove that store."
     )
