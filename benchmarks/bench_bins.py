@@ -17,7 +17,7 @@ from rich.table import Table
 
 import measure
 from sparrowboost.kernels.bins import bin_by_search
-from sparrowboost.store.lookup import Lookup
+from sparrowboost.store.lookup import ThresholdLookup
 
 N, STRIDE = 65_536, 21
 SHAPES: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
@@ -30,7 +30,7 @@ SHAPES: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
 def contestants(x: np.ndarray, thresholds: np.ndarray) -> dict[str, Callable[[], None]]:
     out = np.empty((N, STRIDE), np.uint8)[:, 3]
     missing = np.uint8(len(thresholds) + 1)
-    lookup = Lookup(thresholds, missing)
+    lookup = ThresholdLookup(thresholds, missing)
     padded = np.append(thresholds, np.full(256 - len(thresholds), np.inf, np.float32))
 
     def searchsorted() -> None:

@@ -34,9 +34,9 @@ from tasks import TASKS
 
 # By room, the functions that are its: module, then a function or a method.
 ROOMS = {
-    "read, find bins": ("store.ingest:find_bins", "store.staged:StagedDataset._run"),
+    "read, find bins": ("store.ingest:find_bins", "store.staged:StagedRows._run"),
     "bin": ("store.binning:Binning.apply",),
-    "write the store": ("store.writer:StoreWriter.put", "store.writer:StoreWriter.cut"),
+    "write the store": ("store.writer:StoreWriter.put", "store.writer:StoreWriter.end_stage"),
     "draw": (
         "sampling.sampler:Sampler.draw",
         "sampling.sampler:Sampler.weigh_base",

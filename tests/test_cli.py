@@ -109,9 +109,10 @@ def test_names_that_look_like_markup_are_shown_as_they_are(tmp_path, capsys):
 
 
 SLOW = """
-import sys, time, sparrowboost.store.ingest
+import sys, time
 from sparrowboost.cli import main
-sparrowboost.store.ingest.bin_rows = lambda *args: print("working", flush=True) or time.sleep(60)
+from sparrowboost.store.row_pass import RowPass
+RowPass._fill_store = lambda *args: print("working", flush=True) or time.sleep(60)
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -17,8 +17,9 @@ from sparrowboost.learner.validation import FALLS
 from sparrowboost.readers.table import ColumnLike
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.progress import Task, make_progress
+from sparrowboost.runtime.random_state import RandomState, check_seed
 from sparrowboost.store.dataset import Dataset
-from sparrowboost.store.ingest import RandomState, check_seed, ingest
+from sparrowboost.store.ingest import ingest
 from sparrowboost.store.views import class_factors, folds, with_class_weight
 
 Curves = npt.NDArray[np.float64]  # (n_folds, trees)

@@ -1,4 +1,4 @@
-"""Parts of a data set, and weights of its labels, over the same files."""
+"""Views of a data set: some of its rows, or weights by label, over the same files."""
 
 from sparrowboost.store.views import folds, split, with_class_weight
 

@@ -13,7 +13,7 @@ from sparrowboost.kernels.bins import (
     bin_by_table,
     bin_codes,
 )
-from sparrowboost.store.lookup import Lookup
+from sparrowboost.store.lookup import ThresholdLookup
 
 pytestmark = pytest.mark.kernel
 
@@ -64,7 +64,7 @@ def padded(thresholds):
 def test_the_lookup_of_any_thresholds_equals_searchsorted(case):
     x, thresholds = case
     out = np.empty(len(x), np.uint8)
-    Lookup(thresholds, np.uint8(255))(x, out)
+    ThresholdLookup(thresholds, np.uint8(255))(x, out)
     np.testing.assert_array_equal(out, naive(x, thresholds, 255))
 
 
@@ -109,7 +109,7 @@ def test_ten_thousand_values_of_each_shape_equal_searchsorted(shape, dtype):
     }[shape]().astype(dtype)
     thresholds = np.unique(np.quantile(x, np.arange(1, 255) / 255, method="lower").astype(dtype))
     out = np.empty((len(x), 3), np.uint8)
-    Lookup(thresholds, np.uint8(255))(x, out[:, 1])
+    ThresholdLookup(thresholds, np.uint8(255))(x, out[:, 1])
     np.testing.assert_array_equal(out[:, 1], naive(x, thresholds, 255))
 
 
@@ -117,7 +117,7 @@ def test_heavy_tails_and_offsets_need_few_steps():
     rng = np.random.default_rng(2)
     for x in (rng.normal(size=9999), rng.lognormal(0, 4, 9999), 1e9 + rng.random(9999)):
         thresholds = np.quantile(x, np.arange(1, 255) / 255)
-        assert Lookup(thresholds, np.uint8(255))._steps <= 3
+        assert ThresholdLookup(thresholds, np.uint8(255))._steps <= 3
 
 
 @given(hnp.arrays(np.uint8, st.integers(0, 50)), hnp.arrays(np.uint8, 256))
@@ -132,7 +132,7 @@ def test_the_python_of_a_kernel_does_what_its_machine_code_does(case):
     x, thresholds = case
     compiled, python = np.empty(len(x), np.uint8), np.empty(len(x), np.uint8)
     with np.errstate(all="ignore"):
-        lookup = Lookup(thresholds, np.uint8(255))
+        lookup = ThresholdLookup(thresholds, np.uint8(255))
         lookup(x, compiled)
         bin_by_search.py_func(x, padded(thresholds), np.uint8(255), python)
         np.testing.assert_array_equal(compiled, python)

@@ -492,7 +492,7 @@ def test_samples_do_not_depend_on_the_last_bytes_that_the_process_holds(
     dataset, monkeypatch, limit, spread
 ):
     monkeypatch.setattr(sparrowboost.learner.planning, "WHOLE_VALUES", 0)
-    monkeypatch.setattr(dataset, "n_rows", 50_000_000)
+    monkeypatch.setattr(dataset.storage, "n_rows", 50_000_000)
     sizes = set()
     for more in np.linspace(0, spread, 9).astype(int).tolist():
         monkeypatch.setattr(
@@ -503,7 +503,7 @@ def test_samples_do_not_depend_on_the_last_bytes_that_the_process_holds(
 
 
 def test_a_sample_is_as_large_as_was_asked_for_if_that_fits(dataset, monkeypatch):
-    monkeypatch.setattr(dataset, "n_rows", 50_000_000)
+    monkeypatch.setattr(dataset.storage, "n_rows", 50_000_000)
     for rows in (300_000, 1_234_567):
         sizes = plan_training(dataset, Params.make(sample_size=rows), 10**9, n_jobs=2).sizes
         assert sizes.first == sizes.most == rows

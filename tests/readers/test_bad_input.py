@@ -253,14 +253,14 @@ def test_a_real_small_disk(tmp_path):
 def test_a_store_in_the_way(tmp_path):
     path = tmp_path / "store"
     ingest(TABLE, label="y", path=path, verbose=0)
-    with pytest.raises(StoreError, match=r"a store is there already.*overwrite=True"):
+    with pytest.raises(StoreError, match=r"already has a store.*overwrite=True"):
         ingest(TABLE, label="y", path=path, verbose=0)
     assert Dataset(path, verify=True).n_rows == 200
     assert ingest(TABLE[:50], label="y", path=path, overwrite=True, verbose=0).n_rows == 50
     (tmp_path / "file").write_text("x")
     with pytest.raises(StoreError, match="is a file"):
         ingest(TABLE, label="y", path=tmp_path / "file", verbose=0)
-    with pytest.raises(StoreError, match="has other files in it"):
+    with pytest.raises(StoreError, match="has other files"):
         ingest(TABLE, label="y", path=tmp_path, overwrite=True, verbose=0)
     assert (tmp_path / "file").read_text() == "x"
 

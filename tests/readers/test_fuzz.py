@@ -95,10 +95,9 @@ def survives(cases, whole, others, check, error):
 
 @pytest.fixture
 def small_buckets(monkeypatch):
-    """Let a store of few rows have many blocks, and its ingest save its progress often."""
+    """Let a store of few rows have many blocks."""
     for name, value in (("BUCKET_BYTES", 2_000), ("MIN_MEMORY", 4_000), ("SEGMENT_BYTES", 400)):
         monkeypatch.setattr(sparrowboost.store.shuffle, name, value)
-    monkeypatch.setattr(sparrowboost.store.ingest, "SAVE_SECONDS", 0.0)
     monkeypatch.setattr(sparrowboost.store.ingest, "MAX_BLOCK_ROWS", 400)
 
 
@@ -114,7 +113,7 @@ def test_a_damaged_store_is_refused_or_has_its_rows(tmp_path, small_buckets):
     survives(STORE_CASES, [tmp_path / "0"], tmp_path / "1", check, StoreError)
 
 
-def test_an_ingest_that_goes_on_from_damage_gives_the_right_store_or_none(tmp_path, small_buckets):
+def test_an_ingest_into_a_damaged_store_gives_the_right_store_or_none(tmp_path, small_buckets):
     class CrashError(Exception):
         pass
 
@@ -122,26 +121,29 @@ def test_an_ingest_that_goes_on_from_damage_gives_the_right_store_or_none(tmp_pa
         return ingest(source, label="y", weight="w", path=folder, resume=True, verbose=0)
 
     put = sparrowboost.store.ingest.StoreWriter.put
+    left = [4]
+
+    def crashing(self, *args):
+        left[0] -= 1
+        if not left[0]:  # what a process that is killed now leaves
+            ignored = shutil.ignore_patterns("scratch")
+            shutil.copytree(self.path, tmp_path / "killed", ignore=ignored)
+            raise CrashError
+        return put(self, *args)
+
     for seed in (0, 1):
-        pq.write_table(small_table(3_000, seed), source := tmp_path / f"{seed}.parquet")
-        left = [4]
-
-        def crashing(self, *args, left=left):
-            left[0] -= 1
-            if not left[0]:
-                raise CrashError
-            return put(self, *args)
-
-        with pytest.MonkeyPatch.context() as patch, pytest.raises(CrashError):
-            patch.setattr(sparrowboost.store.ingest.StoreWriter, "put", crashing)
-            make(tmp_path / f"{seed}", source)
-        assert "progress.npz" in os.listdir(tmp_path / f"{seed}")
-    whole = stored_rows(make(tmp_path / "whole", tmp_path / "0.parquet"))
+        pq.write_table(small_table(3_000, seed), tmp_path / f"{seed}.parquet")
+        make(tmp_path / f"{seed}", tmp_path / f"{seed}.parquet")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(CrashError):
+        patch.setattr(sparrowboost.store.ingest.StoreWriter, "put", crashing)
+        make(tmp_path / "crashed", tmp_path / "0.parquet")
+    assert len(os.listdir(tmp_path / "killed")) == 2
+    whole = stored_rows(Dataset(tmp_path / "0"))
 
     def check(store):
         assert stored_rows(make(store, tmp_path / "0.parquet")) == whole
 
-    survives(RESUME_CASES, [tmp_path / "0"], tmp_path / "1", check, StoreError)
+    survives(RESUME_CASES, [tmp_path / "0", tmp_path / "killed"], tmp_path / "1", check, StoreError)
 
 
 def test_a_damaged_checkpoint_is_refused_or_leads_to_the_same_model(tmp_path, monkeypatch):

@@ -254,10 +254,9 @@ def test_a_file_that_a_thread_cuts_off_at_any_moment_kills_nobody(tmp_path, name
     assert int(child(CUTTER, tmp_path / name, label, tmp_path / "out")) > 0
 
 
-def test_nothing_is_left_to_resume_of_a_file_that_changed(tmp_path, monkeypatch):
+def test_nothing_is_left_of_a_file_that_changed(tmp_path, monkeypatch):
     source = tmp_path / "t.parquet"
     WRITERS[source.name](TABLE, source)
-    monkeypatch.setattr(sparrowboost.store.ingest, "SAVE_SECONDS", 0.0)
     monkeypatch.setattr(sparrowboost.store.ingest, "MAX_BLOCK_ROWS", 1_000)
     during_reading(monkeypatch, source, append)
     refused(source, tmp_path / "store", resume=True)

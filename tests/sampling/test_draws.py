@@ -158,6 +158,6 @@ def test_they_do_while_rows_are_still_being_read(tmp_path, monkeypatch, share):
     file = tmp_path / "t.parquet"
     pq.write_table(pa.table(columns), file, row_group_size=500)
     staged = ingest(file, label="y", verbose=0, n_jobs=1, wait=False)
-    stages = Stages(staged)
+    stages = Stages(staged.storage)
     assert stages.n_rows == N and stages.first.n_rows < N / 4
     assert_like_rows(stages.first, label, tmp_path, stages=stages)

@@ -13,20 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from sparrowboost.store.bin_finder import BinFinder, find_thresholds
 from sparrowboost.store.binning import (
     MAX_BINS,
     Binning,
     CategoryFeature,
-    Fitter,
     NumberFeature,
-    find_thresholds,
 )
 
 
 def fit(values, kind):
-    fitter = Fitter("x", kind)
-    fitter.add(values if isinstance(values, pa.Array) else pa.array(values))
-    return fitter.finish()
+    finder = BinFinder("x", kind)
+    finder.add(values if isinstance(values, pa.Array) else pa.array(values))
+    return finder.finish()
 
 
 def test_few_distinct_values_get_a_bin_each():
@@ -235,26 +234,26 @@ def test_a_block_is_binned_column_by_column_into_rows():
 
 
 def test_what_is_forgotten_leaves_no_trace_and_what_is_kept_stays():
-    numbers, words = Fitter("x", "float64"), Fitter("x", "category")
-    for fitter, first, wrong, right in (
+    numbers, words = BinFinder("x", "float64"), BinFinder("x", "category")
+    for finder, first, wrong, right in (
         (numbers, [1.0], [9.0], [3.0]),
         (words, ["a", "a"], ["z"], ["b"]),
     ):
-        fitter.add(pa.array(first))
-        fitter.keep()
-        fitter.add(pa.array(wrong))
-        fitter.forget()
-        fitter.add(pa.array(right))
+        finder.add(pa.array(first))
+        finder.keep()
+        finder.add(pa.array(wrong))
+        finder.forget()
+        finder.add(pa.array(right))
     assert numbers.finish().thresholds.tolist() == [2.0]
     assert words.finish().categories == ("a", "b")
 
 
 def test_a_new_word_in_every_row_takes_bounded_memory_and_hides_no_frequent_one():
-    fitter = Fitter("x", "category")
+    finder = BinFinder("x", "category")
     for k in range(30):
-        fitter.add(pa.array([f"{k} {i}" for i in range(9_000)] + ["often"] * 100))
-        assert len(fitter._fresh_counts) <= 50_000
-    assert fitter.finish().categories[0] == "often"
+        finder.add(pa.array([f"{k} {i}" for i in range(9_000)] + ["often"] * 100))
+        assert len(finder._fresh_counts) <= 50_000
+    assert finder.finish().categories[0] == "often"
 
 
 def test_threads_that_meet_different_dictionaries_do_not_mix_them_up():

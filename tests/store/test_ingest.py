@@ -370,7 +370,7 @@ def test_labels_may_be_a_column_of_a_matrix_or_a_series():
 
 
 def test_how_columns_are_grouped_in_memory_does_not_change_their_bins(tmp_path, monkeypatch):
-    import sparrowboost.store.ingest as build
+    from sparrowboost.store.plan import IngestPlan
 
     rng = np.random.default_rng(0)
     table = pa.table({f"x{j}": rng.normal(size=250_000) for j in range(4)})
@@ -387,7 +387,7 @@ def test_how_columns_are_grouped_in_memory_does_not_change_their_bins(tmp_path, 
         together = ingest(tmp_path / name, verbose=0, **how)
         with monkeypatch.context() as patch:
             patch.setattr(
-                build.Plan, "peek_groups", lambda plan, features, n, **_: ([f] for f in features)
+                IngestPlan, "feature_groups", lambda plan, features, n, **_: ([f] for f in features)
             )
             alone = ingest(tmp_path / name, verbose=0, **how)
         assert together.binning.to_json() == alone.binning.to_json()

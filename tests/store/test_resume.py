@@ -1,4 +1,4 @@
-"""Ingest that is killed, and goes on."""
+"""`ingest(resume=True)`: a finished store is opened, an unfinished one is made again."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pytest
 
 import sparrowboost.store.ingest
 import sparrowboost.store.shuffle
+import sparrowboost.store.writer
 from sparrowboost import DataError, Dataset, StoreError, ingest
-from sparrowboost.cli import main
 
 N = 60_000
 
@@ -39,8 +39,7 @@ def source(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def save_often_and_use_the_disk(monkeypatch):
-    monkeypatch.setattr(sparrowboost.store.ingest, "SAVE_SECONDS", 0.0)
+def small_blocks(monkeypatch):
     monkeypatch.setattr(sparrowboost.store.ingest, "MAX_BLOCK_ROWS", 3_000)
     for name, value in (("BUCKET_BYTES", 20_000), ("MIN_MEMORY", 50_000), ("SEGMENT_BYTES", 500)):
         monkeypatch.setattr(sparrowboost.store.shuffle, name, value)
@@ -55,33 +54,46 @@ def blocks(dataset):
 
 
 def fail_after(monkeypatch, rows, error):
-    """Let the pass end with an error once so many rows are in the store."""
-    count = sparrowboost.store.ingest.Saver.count
+    """Let the ingest end with an error once n rows are in the store."""
+    put = sparrowboost.store.writer.StoreWriter.put
+    n = 0
 
-    def counted(self, n):
-        count(self, n)
-        if self._done >= rows:
+    def counted(self, records, codes):
+        nonlocal n
+        put(self, records, codes)
+        n += len(records)
+        if n >= rows:
             raise error
 
-    monkeypatch.setattr(sparrowboost.store.ingest.Saver, "count", counted)
+    monkeypatch.setattr(sparrowboost.store.writer.StoreWriter, "put", counted)
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError(), OSError("gone")])
-def test_an_interrupted_ingest_goes_on_to_the_same_store(source, tmp_path, monkeypatch, error):
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), RuntimeError(), OSError("gone"), DataError("wrong")]
+)
+def test_an_interrupted_ingest_leaves_nothing_and_is_done_again(
+    source, tmp_path, monkeypatch, error
+):
     straight = make(source, tmp_path / "straight")
-    for rows in (3_000, 20_000, 50_000):
+    for rows in (3_000, 50_000):
         with monkeypatch.context() as patch, pytest.raises(type(error)):
             fail_after(patch, rows, error)
-            make(source, tmp_path / "store", resume=True)
-        assert "progress.npz" in os.listdir(tmp_path / "store")
-        monkeypatch.setattr(sparrowboost.store.ingest, "MAX_BLOCK_ROWS", 1_000 + rows // 7)
-    looked = []
-    monkeypatch.setattr(sparrowboost.store.ingest, "find_bins", lambda *args: looked.append(args))
-    resumed = make(source, tmp_path / "store", resume=True)
-    assert looked == [], "the bins were found again"
-    assert blocks(resumed) == blocks(straight)
-    assert len(os.listdir(tmp_path / "store")) == 2
-    assert resumed.n_rows == N
+            make(source, tmp_path / "a/store", resume=True)
+        assert os.listdir(tmp_path) == ["straight"]
+    assert blocks(make(source, tmp_path / "store", resume=True)) == blocks(straight)
+
+
+def test_what_a_killed_ingest_leaves_is_replaced(source, tmp_path):
+    store = tmp_path / "store"
+    (store / "scratch").mkdir(parents=True)
+    # An earlier version saved its progress.
+    for name in ("ingest.lock", "rows-01234567.bin", "progress.npz", "progress.npz.tmp"):
+        (store / name).write_bytes(b"half")
+    with pytest.raises(StoreError, match="unfinished"):
+        Dataset(store)
+    whole = make(source, store, resume=True)
+    assert len(os.listdir(store)) == 2
+    assert blocks(whole) == blocks(make(source, tmp_path / "straight"))
 
 
 def test_a_store_that_was_finished_is_given_again(source, tmp_path, monkeypatch):
@@ -92,56 +104,35 @@ def test_a_store_that_was_finished_is_given_again(source, tmp_path, monkeypatch)
 
 def test_another_source_or_option_is_another_store(source, tmp_path):
     make(source, tmp_path / "store", resume=True)
-    with pytest.raises(StoreError, match="a store of other files or options is there"):
+    with pytest.raises(StoreError, match="has a store of other files or options"):
         ingest(source, label="y", path=tmp_path / "store", resume=True, verbose=0)
     os.utime(source)
     with pytest.raises(StoreError, match="or the files have changed"):
         make(source, tmp_path / "store", resume=True)
 
 
-def test_what_was_done_of_files_that_have_changed_is_not_used(source, tmp_path, monkeypatch):
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        fail_after(patch, 20_000, KeyboardInterrupt())
-        make(source, tmp_path / "store", resume=True)
-    os.utime(source)
-    assert blocks(make(source, tmp_path / "store", resume=True)) == blocks(
-        make(source, tmp_path / "straight")
-    )
-    assert len(os.listdir(tmp_path / "store")) == 2
-
-
-def test_what_was_done_with_labels_that_have_changed_is_not_used(source, tmp_path, monkeypatch):
-    def of_labels(path, **more):
+def test_a_store_of_labels_that_have_changed_is_refused(source, tmp_path):
+    def of_labels():
+        path = tmp_path / "store"
         labels = tmp_path / "y.npy"
-        return ingest(source, label=labels, weight="w", path=path, verbose=0, **more)
+        return ingest(source, label=labels, weight="w", path=path, resume=True, verbose=0)
 
     np.save(tmp_path / "y.npy", np.arange(N) % 2)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        fail_after(patch, 20_000, KeyboardInterrupt())
-        of_labels(tmp_path / "store", resume=True)
-    np.save(tmp_path / "y.npy", np.arange(N) % 3 == 0)
-    whole = of_labels(tmp_path / "store", resume=True)
-    assert blocks(whole) == blocks(of_labels(tmp_path / "straight"))
+    first = of_labels()
+    assert blocks(of_labels()) == blocks(first)
     np.save(tmp_path / "y.npy", np.arange(N) % 5 == 0)
     with pytest.raises(StoreError, match="or the files have changed"):
-        of_labels(tmp_path / "store", resume=True)
+        of_labels()
 
 
-@pytest.mark.parametrize("cut", [0, 10, 2_000, -1])
-def test_half_of_what_was_saved_is_not_used(source, tmp_path, monkeypatch, cut):
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        fail_after(patch, 20_000, KeyboardInterrupt())
-        make(source, tmp_path / "store", resume=True)
-    file = tmp_path / "store/progress.npz"
-    file.write_bytes(file.read_bytes()[:cut])
-    assert make(source, tmp_path / "store", resume=True).n_rows == N
-
-
-def test_rows_that_are_wrong_leave_nothing(source, tmp_path, monkeypatch):
-    with monkeypatch.context() as patch, pytest.raises(DataError):
-        fail_after(patch, 20_000, DataError("wrong"))
-        make(source, tmp_path / "a/store", resume=True)
-    assert os.listdir(tmp_path) == []
+def test_another_store_is_replaced_if_that_is_asked_for(source, tmp_path):
+    make(source, tmp_path / "store", resume=True)
+    os.utime(source)
+    make(source, tmp_path / "store", resume=True, overwrite=True)
+    (tmp_path / "store/manifest.json").write_text("{}")
+    again = make(source, tmp_path / "store", resume=True, overwrite=True)
+    assert again.n_rows == N
+    assert blocks(make(source, tmp_path / "store", resume=True)) == blocks(again)
 
 
 def test_what_cannot_be_resumed_is_told(source, tmp_path):
@@ -156,7 +147,7 @@ def test_what_cannot_be_resumed_is_told(source, tmp_path):
 CHILD = """
 import sys, time, sparrowboost.store.ingest as build
 from sparrowboost.cli import main
-build.SAVE_SECONDS, build.MAX_BLOCK_ROWS = 0.02, 1_000
+build.MAX_BLOCK_ROWS = 1_000
 put = build.StoreWriter.put
 def slowly(self, *args):
     time.sleep(0.01)
@@ -187,10 +178,3 @@ def test_the_whole_job_killed_at_random_moments(source, tmp_path):
     subprocess.run([sys.executable, "-c", CHILD, *call], check=True)
     assert (tmp_path / "model.json").read_bytes() == (tmp_path / "straight.json").read_bytes()
     assert Dataset(tmp_path / "run/store", verify=True).n_rows == N
-
-
-def test_interrupting_the_command_says_that_it_may_go_on(source, tmp_path, monkeypatch, capsys):
-    fail_after(monkeypatch, 20_000, KeyboardInterrupt())
-    call = ["ingest", str(source), "--label", "y", "-o", str(tmp_path / "s"), "--resume", "-q"]
-    assert main(call) == 130
-    assert "run the same command again to go on" in capsys.readouterr().err

@@ -35,11 +35,11 @@ def shuffled(path, n, *, code=None, seed=0, expected=None, memory=20_000, block=
         part = slice(start, start + block)
         shuffle.put(rows(n)[part], code[part])
         if start in cuts:
-            blocks += shuffle.cut()
+            blocks += shuffle.end_stage()
             with open(file, "rb") as opened:  # what was cut off is there, and nothing else
                 read = [read_block(opened.fileno(), stored, 4) for stored in blocks]
             assert sorted(np.concatenate(read).view(np.uint32)[:, 0]) == list(range(part.stop))
-    blocks += shuffle.cut()
+    blocks += shuffle.end_stage()
     shuffle.finish(sync=False)
     assert file.stat().st_size == file_bytes(blocks, 4)
     out = [[np.empty(0, np.uint32)], [np.empty(0, np.uint32)]]
@@ -84,7 +84,7 @@ def test_little_memory_makes_larger_buckets_not_shorter_segments(tmp_path):
 def test_rows_that_are_not_what_was_written_are_told(tmp_path):
     shuffle = Shuffle(tmp_path / "rows", 4, 1_000, 20_000, 0)
     shuffle.put(rows(1_000), np.zeros(1_000, np.uint8))
-    (block,) = shuffle.cut()
+    (block,) = shuffle.end_stage()
     shuffle.finish(sync=True)
     with open(tmp_path / "rows", "r+b") as file:
         assert len(read_block(file.fileno(), block, 4)) == 1_000

@@ -33,10 +33,11 @@ from sparrowboost.readers.formats import OpenOptions, open_source
 from sparrowboost.readers.parquet import ParquetFile
 from sparrowboost.runtime.progress import make_progress
 from sparrowboost.sampling.sampler import Sampler, WeightEstimate
-from sparrowboost.store.ingest import make_stages
-from sparrowboost.store.staged import StagedDataset
+from sparrowboost.store.staged import StagedRows
+from sparrowboost.store.stages import make_stages
 
 N, GROUP = 40_000, 1_000
+AT_LEAST = {"min_rows": 10_000, "min_stretches": 16}
 
 
 @pytest.fixture(autouse=True)
@@ -79,25 +80,27 @@ def watched(dataset, **params):
 def test_stages_hold_every_stretch_once_and_are_spread_over_the_file(file):
     options = OpenOptions(scratch=file.parent, rng=np.random.default_rng(0))
     source = open_source(str(file), options)
-    stages = make_stages(source, seed=0)
+    stages = make_stages(source, 0, 8, **AT_LEAST)
     assert len(stages) == 8
     assert sorted(g for stage in stages for g in stage.only) == list(range(N // GROUP))
     assert [stage.n_rows for stage in stages] == [N // 8] * 8
     assert all(max(stage.only) - min(stage.only) > 15 for stage in stages)
-    assert make_stages(source, seed=0) == stages != make_stages(source, seed=1)
+    assert make_stages(source, 0, 8, **AT_LEAST) == stages
+    assert make_stages(source, 1, 8, **AT_LEAST) != stages
 
 
 def test_each_stage_is_a_data_set_that_holds_those_before_it(file, tmp_path):
     staged = ingest(file, label="y", path=tmp_path / "store", verbose=0, wait=False)
-    assert isinstance(staged, StagedDataset)
-    staged.start(make_progress(0))
-    stages = [staged.stage(k) for k in range(8)]
+    reading = staged.storage
+    assert isinstance(staged, Dataset) and isinstance(reading, StagedRows)
+    reading.start(make_progress(0))
+    stages = [reading.stage(k) for k in range(8)]
     for k, (before, after) in enumerate(pairwise(stages)):
         assert before.n_rows == (k + 1) * N // 8
         assert stored_rows(before) <= stored_rows(after)
         for i in range(before.n_blocks):  # a block keeps its number, and its order
             np.testing.assert_array_equal(before.read_block(i).bins, after.read_block(i).bins)
-    assert staged.more(stages[0]) is stages[1]
+    assert reading.more(stages[0]) is stages[1]
     assert stored_rows(stages[-1]) == stored_rows(Dataset(tmp_path / "store", verify=True))
 
 
@@ -105,7 +108,7 @@ def test_whoever_asks_for_more_than_is_known_waits(file):
     whole = ingest(file, label="y", verbose=0)
     staged = ingest(file, label="y", verbose=0, wait=False)
     assert (staged.n_rows, staged.n_features) == (N, 4)
-    assert not staged._stages, "nothing was read for that"
+    assert not staged.storage._stages, "nothing was read for that"
     assert (staged.n_positive, staged.classes) == (whole.n_positive, (0, 1))
     assert stored_rows(staged) == stored_rows(whole)
 
@@ -116,12 +119,12 @@ def test_training_begins_before_all_rows_are_read(file):
 
     def note(event):
         if isinstance(event, TreeAdded):
-            there.append(len(staged._stages))
+            there.append(len(staged.storage._stages))
 
     model = train(staged, callbacks=[note], n_estimators=60, max_leaves=8, verbose=0)
     assert there[0] == 1
     assert len(set(there)) > 3, "stages come one by one"
-    assert len(staged._stages) == 8, "all rows are read in the end"
+    assert len(staged.storage._stages) == 8, "all rows are read in the end"
     assert model.classes == (0, 1)
     test = make_table(seed=1)
     assert sparrowboost.evaluate(model, test).auc > 0.85
@@ -158,7 +161,7 @@ def test_a_file_sorted_by_label_is_read_first(tmp_path):
     there = []
     train(
         staged,
-        callbacks=[lambda event: there.append(len(staged._stages)) and None],
+        callbacks=[lambda event: there.append(len(staged.storage._stages)) and None],
         n_estimators=3,
         verbose=0,
     )
@@ -185,7 +188,7 @@ def test_a_training_that_fails_stops_the_reading(file, tmp_path):
     with pytest.raises(RuntimeError, match="no"):
         train(staged, callbacks=[fail], verbose=0)
     assert not (tmp_path / "s").exists()
-    assert not [t for t in threading.enumerate() if t.name == "sparrow-arrive"]
+    assert not [t for t in threading.enumerate() if t.name == "sparrow-ingest"]
     with pytest.raises(DataError, match="stopped"):
         staged.n_positive  # noqa: B018
 
@@ -251,7 +254,7 @@ def test_a_limit_that_is_too_small_for_training_is_refused_before_rows_are_read(
         )
         path = tmp_path / "s"
         staged = ingest(file, label="y", verbose=0, wait=False, path=path, memory_limit=limit)
-        assert staged.staged == early
+        assert staged.storage.in_stages == early
         with pytest.raises(MemoryLimitError, match=r"evidence \("):
             train(staged, memory_limit=limit, max_leaves=60_000, verbose=0)
         assert put == [] and not path.exists()
@@ -282,13 +285,13 @@ def test_arrays_and_several_files_come_in_stages_too(tmp_path):
         pq.write_table(table.take(part), tmp_path / f"{i}.parquet", row_group_size=GROUP)
     whole = ingest(table, label="y", verbose=0)
     files = ingest(tmp_path / "*.parquet", label="y", verbose=0, wait=False)
-    assert files.staged
+    assert files.storage.in_stages
     assert stored_rows(files) == stored_rows(whole)
     X = np.random.default_rng(0).normal(size=(1_200_000, 2)).astype("f4")
     y = X[:, 0] > 0
     weight = np.arange(len(y), dtype="f4")
     staged = ingest(X, label=y, weight=weight, verbose=0, wait=False)
-    assert staged.staged
+    assert staged.storage.in_stages
     assert np.sort(np.concatenate([b.weight for b in staged.blocks()])).tolist() == list(weight)
     for block in staged.blocks():  # labels and weights beside the rows are those of the rows
         assert (y[block.weight.astype(int)] == block.label).all()
@@ -297,9 +300,9 @@ def test_arrays_and_several_files_come_in_stages_too(tmp_path):
 def test_the_classifier_reads_while_it_trains(file, monkeypatch):
     waited = []
     monkeypatch.setattr(
-        StagedDataset,
+        StagedRows,
         "wait",
-        lambda self, wait=StagedDataset.wait: waited.append(len(self._stages)) or wait(self),
+        lambda self, wait=StagedRows.wait: waited.append(len(self._stages)) or wait(self),
     )
     clf = SparrowClassifier(n_estimators=5, verbose=0).fit(file, y="y")
     assert waited[0] < 8
@@ -316,7 +319,8 @@ def test_rows_that_came_later_are_drawn_as_those_before(tmp_path, monkeypatch):
     pq.write_table(table, tmp_path / "t.parquet", row_group_size=n // 20)
     loss, stood, draws = get_loss("logistic"), np.zeros(100), 40
     for seed in range(draws):
-        staged = ingest(tmp_path / "t.parquet", label="y", verbose=0, wait=False, random_state=seed)
+        data = ingest(tmp_path / "t.parquet", label="y", verbose=0, wait=False, random_state=seed)
+        staged = data.storage
         staged.start(make_progress(0))
         first = staged.stage(0)
         sampler = Sampler(first, loss, 0.0, folder=tmp_path, seed=seed, n_jobs=1, staged=staged)
@@ -353,8 +357,8 @@ def test_who_interrupts_training_does_not_wait_for_a_stage(file, monkeypatch):
     staged = ingest(file, label="y", verbose=0, wait=False)
     with pytest.raises(KeyboardInterrupt):
         train(staged, callbacks=[interrupt], n_estimators=500, max_leaves=8, verbose=0)
-    assert len(staged._stages) <= 2  # of eight
-    assert not [t for t in threading.enumerate() if t.name == "sparrow-arrive"]
+    assert len(staged.storage._stages) <= 2  # of eight
+    assert not [t for t in threading.enumerate() if t.name == "sparrow-ingest"]
 
 
 def test_labels_that_come_in_stretches_are_waited_for(tmp_path):
@@ -363,27 +367,29 @@ def test_labels_that_come_in_stretches_are_waited_for(tmp_path):
     for label in (drifting.astype(int), np.where(drifting, "yes", "no")):
         some = table.drop_columns(["y"]).append_column("y", pa.array(label))
         pq.write_table(some, tmp_path / "d.parquet", row_group_size=GROUP)
-        assert not ingest(tmp_path / "d.parquet", label="y", verbose=0, wait=False).staged
+        assert not ingest(
+            tmp_path / "d.parquet", label="y", verbose=0, wait=False
+        ).storage.in_stages
     pq.write_table(table.drop_columns(["y"]), tmp_path / "x.parquet", row_group_size=GROUP)
     beside = ingest(tmp_path / "x.parquet", label=drifting, verbose=0, wait=False)
-    assert not beside.staged
+    assert not beside.storage.in_stages
     even = pa.array(np.random.default_rng(0).random(N) < 0.02)
-    assert ingest(tmp_path / "x.parquet", label=even, verbose=0, wait=False).staged
+    assert ingest(tmp_path / "x.parquet", label=even, verbose=0, wait=False).storage.in_stages
 
 
-def test_empty_and_uneven_row_groups(tmp_path, monkeypatch):
+def test_empty_and_uneven_row_groups(tmp_path):
     table = make_table()
     cuts = [*range(0, 20_000, 500), 20_000, 20_000, 30_000, 30_000, N]
     with pq.ParquetWriter(tmp_path / "u.parquet", table.schema) as writer:
         for start, stop in pairwise(cuts):
             writer.write_table(table.slice(start, stop - start), row_group_size=N)
     staged = ingest(tmp_path / "u.parquet", label="y", verbose=0, wait=False)
-    assert staged.staged
+    assert staged.storage.in_stages
     whole = ingest(table, label="y", verbose=0)
     assert stored_rows(staged) == stored_rows(whole)
-    assert max(block.n_rows for block in staged._blocks) <= staged.largest_block
-    monkeypatch.setattr(sparrowboost.store.ingest, "MIN_STRETCHES", 42)
-    assert make_stages(FakeSource([1_000] * 41 + [0] * 30), seed=0) == [(None, 41_000)]
+    assert staged.block_rows.max() <= staged.largest_block
+    few = FakeSource([1_000] * 41 + [0] * 30)
+    assert make_stages(few, 0, 8, min_rows=10_000, min_stretches=42) == [(None, 41_000)]
 
 
 class FakeSource:
@@ -421,6 +427,6 @@ def test_only_one_reads_and_others_wait(file):
 def test_it_is_a_data_set_for_pickle_and_for_who_asks_what_it_has(file, tmp_path):
     staged = ingest(file, label="y", verbose=0, wait=False, path=tmp_path / "s")
     assert not hasattr(staged, "_repr_html_")
-    assert not staged._stages, "nothing was read for that"
+    assert not staged.storage._stages, "nothing was read for that"
     again = pickle.loads(pickle.dumps(staged))
     assert (type(again), again.n_rows, again.path) == (Dataset, N, staged.path)

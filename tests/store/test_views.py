@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 
 import numpy as np
@@ -18,8 +19,8 @@ from sparrowboost.store.views import class_factors, folds, split, with_class_wei
 N = 3_000
 
 
-class Pieces(Dataset):
-    """A data set whose blocks are slices of another's rows of each label, however short."""
+class Pieces:
+    """Slices of a data set's rows of each label, however short, as blocks."""
 
     def __init__(self, base, cuts):
         self._pieces = []
@@ -42,15 +43,7 @@ class Pieces(Dataset):
         self.block_rows = np.array([len(piece.label) for piece in self._pieces])
         self.block_label = np.array([int(piece.label[0]) for piece in self._pieces])
         self.n_rows = int(self.block_rows.sum())
-        self.n_positive = int(self.block_rows @ self.block_label)
-
-    @property
-    def n_features(self):
-        return self.base.n_features
-
-    @property
-    def n_blocks(self):
-        return len(self._pieces)
+        self.n_bytes = self.largest_block = self.n_rows
 
     def read_block(self, index, *, shuffled=True):
         return self._pieces[index]
@@ -67,7 +60,7 @@ def whole():
 
 @pytest.fixture(scope="module")
 def dataset(whole):
-    return Pieces(whole, [1, 2, 3, 300, 1_000, 2_500, 2_501])
+    return Dataset(Pieces(whole, [1, 2, 3, 300, 1_000, 2_500, 2_501]))
 
 
 def numbers(view):
@@ -104,7 +97,7 @@ def test_views_say_exactly_how_many_rows_and_positives_they_have(dataset):
 )
 def test_folds_differ_by_one_row_and_one_positive_at_most(sizes, n_folds, seed):
     runs = [(y, n) for pair in sizes for y, n in enumerate(pair) if n]
-    data = FewRows(runs)
+    data = Dataset(FewRows(runs))
     if min(data.n_positive, data.n_rows - data.n_positive) < n_folds:
         with pytest.raises(DataError, match="too few rows of label"):
             folds(data, n_folds, seed)
@@ -132,7 +125,7 @@ class FewRows(Pieces):
             self._count()
         else:
             self.block_rows = self.block_label = np.zeros(0, np.int64)
-            self.n_rows = self.n_positive = 0
+            self.n_rows = 0
 
 
 def test_a_split_sets_its_share_of_each_label_aside(dataset):
@@ -178,8 +171,16 @@ def test_views_of_views_are_views(dataset):
         np.testing.assert_array_equal(block.weight, factor * (1 + number % 5))
     assert again.weighted
     assert again.n_rows == inner.n_rows
-    assert "Reweighted" in repr(again)
+    assert "label weights=" in repr(again)
     assert f"rows={inner.n_rows:,}" in repr(again)
+
+
+def test_every_view_is_a_data_set(dataset):
+    for view in (*split(dataset, 0.5), with_class_weight(dataset, (1, 2))):
+        assert isinstance(view, Dataset)
+        again = pickle.loads(pickle.dumps(view))
+        assert type(again) is Dataset
+        assert stored_rows(again) == stored_rows(view)
 
 
 def test_a_view_holds_the_temporary_store_that_it_reads():
@@ -220,9 +221,10 @@ def test_labels_with_too_few_rows_are_told():
 @pytest.mark.parametrize("sample_size", ["auto", 300])
 def test_training_on_a_view_is_training_on_its_rows(dataset, sample_size):
     rows, _ = split(dataset, 0.4)
-    copied = Pieces(rows, [])
-    copied._pieces = list(rows.blocks())
-    copied._count()
+    pieces = Pieces(rows, [])
+    pieces._pieces = list(rows.blocks())
+    pieces._count()
+    copied = Dataset(pieces)
     assert stored_rows(copied) == stored_rows(rows)
     kwargs = {"sample_size": sample_size, "n_estimators": 12, "max_leaves": 4, "theta": 0.9}
     assert_same_trees(train(rows, verbose=0, **kwargs), train(copied, verbose=0, **kwargs))
@@ -230,7 +232,7 @@ def test_training_on_a_view_is_training_on_its_rows(dataset, sample_size):
 
 def test_blocks_of_single_rows_train_as_well():
     data = numbered_rows(400, np.arange(400) % 100 < 15)
-    rows, _ = split(Pieces(data, range(1, 401)), 0.1)
+    rows, _ = split(Dataset(Pieces(data, range(1, 401))), 0.1)
     events = []
     model = train(rows, sample_size=150, n_estimators=30, theta=0.9, verbose=0,
                   callbacks=[events.append])  # fmt: skip

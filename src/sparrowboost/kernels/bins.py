@@ -1,12 +1,12 @@
-"""Values to bins: bin = number of thresholds below the value, so a value at a threshold is left.
+"""Values to bins: bin = number of thresholds below the value, so a value at a threshold goes left.
 
-Every kernel but the last gives what ``numpy.searchsorted(thresholds, x)`` gives; they differ in how
-they get near the answer. `key` below stands for any function that never falls as its argument
-grows. All thresholds with a smaller key than x lie below x, so that
+`bin_by_grid`, `bin_by_bits` and `bin_by_search` return what ``numpy.searchsorted(thresholds, x)``
+does; they differ in the first guess. The first two use a key, a non-decreasing function of the
+value. All thresholds with a smaller key than x are below x, so that
 
-    lut[key(x)] = thresholds whose key is smaller     then     step over those of the same key
+    lut[key(x)] = number of thresholds with a smaller key,     then step over those of the same key
 
-is exact however coarse the key is; a good key leaves one step.
+is exact, however coarse the key is. With a good key there is only one step.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def bin_by_grid(x, thresholds, lut, low, scale, steps, missing, out):
     x          (n,)    float32, float64 or int64  IN   NaN: missing
     thresholds (256,)  as x                       IN   ascending, padded with the largest value
     lut        (cells,) uint8                     IN
-    low, scale                                    IN   key = (x - low) * scale, cut to the grid
-    steps                                         IN   most thresholds that share a cell
+    low, scale                                    IN   key = (x - low) * scale, clipped to the grid
+    steps                                         IN   maximum number of thresholds in a cell
     missing    uint8                              IN   the bin of missing values
     out        (n,)    uint8                      OUT  any stride
     """
@@ -33,7 +33,7 @@ def bin_by_grid(x, thresholds, lut, low, scale, steps, missing, out):
     for i in range(x.shape[0]):
         v = x[i]
         key = (v - low) * scale
-        key = key if key > zero else zero  # NaN goes here, too
+        key = key if key > zero else zero  # also of NaN
         key = key if key < top else top
         pos = np.uint64(lut[np.uint32(key)])
         for _ in range(steps):
@@ -50,7 +50,7 @@ def bin_by_bits(x, thresholds, lut, steps, missing, out):
     for i in range(x.shape[0]):
         v = x[i]
         bits = np.float32(v).view(np.int32)
-        # Negative floats order backwards as integers: flip all their bits, else the sign only.
+        # Negative floats have the opposite order as integers: flip all bits, else only the sign.
         flip = (bits >> np.int32(31)) | np.int32(-(2**31))
         key = np.uint32(bits ^ flip) >> np.uint32(16)
         pos = np.uint64(lut[key])
@@ -61,7 +61,7 @@ def bin_by_bits(x, thresholds, lut, steps, missing, out):
 
 @kernel
 def bin_by_search(x, thresholds, missing, out):
-    """Bins by a binary search without branches: eight steps find one of 256 places.
+    """Bins by a binary search without branches: eight steps for 256 bins.
 
     The arguments are those of `bin_by_grid`.
     """
@@ -80,9 +80,9 @@ def bin_by_search(x, thresholds, missing, out):
 
 @kernel
 def bin_by_table(x, table, out):
-    """Bins of small integers, or of places in a dictionary: looked up.
+    """Bins of small integers, or of indices into a dictionary, by a table.
 
-    x     (n,) uint8, uint16 or int32  IN   at most len(table) - 1
+    x     (n,) uint8, uint16 or int32  IN   below len(table)
     table (k,) uint8                   IN   the bin of each value
     out   (n,) uint8                   OUT  any stride
     """
@@ -92,16 +92,16 @@ def bin_by_table(x, table, out):
 
 @kernel
 def bin_codes(codes, tables, column, out):
-    """Bins of many columns of byte codes at once: looked up, and turned from columns into rows.
+    """Bins of many columns of byte codes at once, by tables; columns become rows.
 
     codes  (k, n)   uint8  IN
     tables (k, 256) uint8  IN   the bin of each code of a column
-    column (k,)     int64  IN   which column of `out` each is
+    column (k,)     int64  IN   the column of `out` for each
     out    (n, d)   uint8  OUT  any strides
     """
     k, n = codes.shape
-    # So many rows that a cache line of each column is used up, and few enough that those of `out`
-    # stay in the nearest cache meanwhile.
+    # Enough rows to use up a cache line of each column, and few enough for those of `out` to stay
+    # in the first-level cache meanwhile.
     for start in range(0, n, 128):
         stop = min(start + 128, n)
         for c in range(k):

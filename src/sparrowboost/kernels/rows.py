@@ -1,4 +1,4 @@
-"""Rows moved about: into buckets at random, and out of a bucket in random order."""
+"""Moves rows: into random buckets, and out of a bucket in random order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sparrowboost.kernels._jit import kernel
 
 @kernel
 def scatter_rows(records, code, start, first_row, seed, buckets, fill):
-    """Put each row into a bucket of its label that a hash of its number names, until one is full.
+    """Put each row into the bucket of its label that a hash of its number gives, until one is full.
 
     records   (n, r)    uint8   IN
     code      (n,)      uint8   IN   label code, 0 or 1
@@ -19,8 +19,8 @@ def scatter_rows(records, code, start, first_row, seed, buckets, fill):
     buckets   (b, m, r) uint8   OUT  m slots for rows in each; the first half is of code 0
     fill      (b,)      int64   OUT  slots in use
 
-    Returns the row at which a full bucket was met, or n when all rows are put. The hash is
-    splitmix64: its output passes for random, and depends on nothing but seed and row number.
+    Returns the first row that was not put, since its bucket is full, or n. The hash is splitmix64:
+    its output passes tests of randomness, and depends only on the seed and the row number.
     """
     n, width = records.shape
     of_label = np.uint64(buckets.shape[0] // 2)
@@ -42,12 +42,12 @@ def scatter_rows(records, code, start, first_row, seed, buckets, fill):
 
 @kernel
 def random_order(seed, order):
-    """Fill `order` with a random permutation (Fisher and Yates), as likely as any other.
+    """Fill `order` with a uniformly random permutation (Fisher and Yates).
 
     seed  uint64       IN
     order (n,) uint32  OUT
 
-    A place is picked by 32 random bits, so its odds are off by at most n / 2**32 of themselves.
+    An index is picked by 32 random bits: the relative error of its probability is below n / 2**32.
     """
     n = order.shape[0]
     for i in range(n):
@@ -59,16 +59,16 @@ def random_order(seed, order):
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         z = z ^ (z >> np.uint64(31))
         j = ((z >> np.uint64(32)) * np.uint64(i + 1)) >> np.uint64(32)
-        here = order[i]
+        swapped = order[i]
         order[i] = order[j]
-        order[j] = here
+        order[j] = swapped
 
 
 @kernel
 def gather_rows(records, order, bins, weight):
-    """Rows of a block in another order, taken apart into bins and weight.
+    """Rows of a block in another order, split into bins and weight.
 
-    records (m, r)  uint8   IN   d bins, and four weight bytes if there are any
+    records (m, r)  uint8   IN   d bins, and the four bytes of a weight if there are weights
     order   (n,)    uint32  IN   which rows
     bins    (n, d)  uint8   OUT
     weight  (n, 4)  uint8   OUT  bytes of float32; (0, 4) when there are none

@@ -31,13 +31,13 @@ from sparrowboost.readers.labels import MAX_WEIGHT
 from sparrowboost.runtime.errors import DataError, MemoryLimitError
 from sparrowboost.runtime.memory import give_back_early, resolve_limit
 from sparrowboost.runtime.progress import Progress, compiling, log, make_progress
+from sparrowboost.runtime.random_state import RandomState, check_seed
 from sparrowboost.runtime.threads import WorkerPool, check_jobs
 from sparrowboost.sampling.sampler import Sampler
 from sparrowboost.sampling.schedule import SampleSchedule, Sizes
 from sparrowboost.store.dataset import Dataset
-from sparrowboost.store.ingest import RandomState, check_seed
-from sparrowboost.store.staged import StagedDataset
-from sparrowboost.store.views import Reweighted, class_factors, with_class_weight
+from sparrowboost.store.staged import StagedRows
+from sparrowboost.store.views import ReweightedRows, class_factors, with_class_weight
 
 FIRST_OF_LABEL = 1_000  # rows of each label that the first stage must have
 LARGE_SAMPLE = 1 << 20  # rows that must fit in samples beside the reading of the source
@@ -124,7 +124,7 @@ def train(
         progress = stack.enter_context(make_progress(verbose))
         with compiling(progress):
             warm_up()
-        staged = dataset if isinstance(dataset, StagedDataset) else None
+        staged = dataset.storage if isinstance(dataset.storage, StagedRows) else None
         division: TrainPlan | None = None
         if staged is not None:
             stack.callback(staged.close)
@@ -180,7 +180,7 @@ def train(
 
 
 def begin_reading(
-    staged: StagedDataset,
+    staged: StagedRows,
     params: Params,
     limit: int,
     n_jobs: int,
@@ -222,16 +222,16 @@ def make_grower(
 
 
 def plan_while_reading(
-    dataset: StagedDataset, params: Params, limit: int, n_jobs: int, valid: Any
+    staged: StagedRows, params: Params, limit: int, n_jobs: int, valid: Any
 ) -> TrainPlan | None:
     """The memory plan of a training that begins before all rows are read, or None."""
-    if not dataset.staged:
+    if not staged.in_stages:
         return None
     try:
-        plan = plan_training(dataset, params, limit, n_jobs, valid, dataset.reading_bytes)
+        plan = plan_training(staged.expected, params, limit, n_jobs, valid, staged.reading_bytes)
     except MemoryLimitError:
         return None
-    large = plan.sizes.most >= min(LARGE_SAMPLE, dataset.n_rows)
+    large = plan.sizes.most >= min(LARGE_SAMPLE, staged.n_rows)
     return plan if large and not plan.sizes.whole else None
 
 
@@ -260,8 +260,8 @@ def plan(
         give_back_early()
     warm_up()
     n_jobs = check_jobs(n_jobs)
-    if isinstance(dataset, StagedDataset):
-        division = plan_while_reading(dataset, p, limit, n_jobs, valid)
+    if isinstance(dataset.storage, StagedRows):
+        division = plan_while_reading(dataset.storage, p, limit, n_jobs, valid)
         if division is not None:
             return division
     return plan_training(dataset, p, limit, n_jobs, valid)
@@ -275,8 +275,8 @@ def fewest(dataset: Dataset) -> int:
 def label_weights(dataset: Dataset) -> tuple[float, float]:
     """The total user weight of negatives and of positives; 1 a row without weights."""
     factors = (1.0, 1.0)
-    if isinstance(dataset, Reweighted):
-        factors, dataset = dataset.factors, dataset.base
+    if isinstance(dataset.storage, ReweightedRows):
+        factors, dataset = dataset.storage.factors, dataset.storage.base
     sums = np.array([dataset.n_rows - dataset.n_positive, dataset.n_positive], np.float64)
     if dataset.weighted:
         sums[:] = 0

@@ -47,7 +47,7 @@ from sparrowboost.sampling.strata import N_STRATA, STATE_BYTES, Rows, Strata
 from sparrowboost.sampling.weight_estimate import WeightEstimate
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.shuffle import permuted
-from sparrowboost.store.staged import StagedDataset
+from sparrowboost.store.staged import StagedRows
 
 A = TypeVar("A")
 
@@ -84,7 +84,7 @@ class Sampler:
     seed : int
     n_jobs : int
         Threads of a draw, also of one in the background.
-    staged : StagedDataset, optional
+    staged : StagedRows, optional
         Where more rows of the data set come from.
     """
 
@@ -98,7 +98,7 @@ class Sampler:
         seed: int,
         n_jobs: int,
         keep: str | None = None,
-        staged: StagedDataset | None = None,
+        staged: StagedRows | None = None,
     ) -> None:
         self._keep, self._staged = keep, staged
         self._dataset, self._loss, self._base, self._folder = dataset, loss, base_score, folder
@@ -220,7 +220,7 @@ class Sampler:
         """Whether all rows have been read into it."""
         return self._staged is None or self.n_rows == self._staged.n_rows
 
-    def _take_in(self, staged: StagedDataset) -> float:
+    def _take_in(self, staged: StagedRows) -> float:
         """Take in the next stage of the data set; returns the factor by which its rows grew."""
         before, now = self._dataset, staged.more(self._dataset)
         new = np.arange(before.n_blocks, now.n_blocks)

@@ -1,17 +1,16 @@
-"""Values to bins: each feature's thresholds or categories, and how they are found.
+"""Values to bins, by the thresholds or categories of each feature (found in bin_finder.py).
 
 A binned value is one byte. Of a feature with k value bins,
 
-    0 ... k-1    number: values above thresholds[b-1] and at most thresholds[b]
-                 category: the k-1 most frequent, most frequent first; k-1 is every other one
+    0 ... k-1    numbers: bin b has the values above thresholds[b-1] and up to thresholds[b]
+                 categories: the k-1 most frequent ones in descending order; k-1 is all others
     k            missing
 
-so that a feature's bins are dense, and histograms can be laid out end to end.
+so a feature has no unused bins, and histograms can be laid out end to end.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -27,18 +26,16 @@ from sparrowboost.readers.arrays import from_numpy, nulls, strings, to_numpy
 from sparrowboost.readers.formats import Kind, categories, numbers, plain_words
 from sparrowboost.store.lookup import (
     Bins,
-    Codes,
-    LazyLookups,
-    Lookup,
-    Table,
-    bin_columns,
+    CodedColumn,
+    TableLookup,
+    ThresholdLookup,
+    bin_coded,
     read_only,
 )
 
-MAX_BINS = 255  # of values; with the missing bin, what one byte can tell apart
+MAX_BINS = 255  # of values; with the missing bin, 256: one byte
 MAX_CATEGORIES = MAX_BINS - 1  # one bin is for all the others
-FEW_WORDS = 64  # of a dictionary: to pick those in use takes longer than to look at all
-CACHE_BYTES = 1 << 18  # bins of these rows stay in the second-level cache over all columns
+CACHE_BYTES = 1 << 18  # of bins that are made at once: they stay in the second-level cache
 
 DTYPES: dict[Kind, type[np.generic]] = {
     "float32": np.float32,
@@ -49,7 +46,7 @@ DTYPES: dict[Kind, type[np.generic]] = {
     "null": np.float64,
 }
 
-# In which type a kind's values meet the kernels; categories come as places in a dictionary.
+# The dtype in which the kernels get a kind's values; categories are indices into a dictionary.
 WORK_DTYPES: dict[Kind, type[np.generic]] = {
     **DTYPES, "uint64": np.int64, "category": np.int32
 }  # fmt: skip
@@ -74,12 +71,12 @@ class NumberFeature:
 
     @property
     def n_values(self) -> int:
-        """Bins of values, without that of missing ones."""
+        """Number of bins, not counting that of missing values."""
         return len(self.thresholds) + 1
 
     @property
     def blank(self) -> bool:
-        """Whether not even the type of its values is known, since none was seen."""
+        """Whether no value was seen, so that not even the type is known."""
         return self.kind == "null" and not len(self.thresholds)
 
     def bin(self, array: pa.Array) -> Bins:
@@ -89,11 +86,11 @@ class NumberFeature:
         return out
 
     def job(self, array: pa.Array) -> Job:
-        """The work of binning a column, to be done piece by piece."""
+        """A function that bins some rows of a column."""
         if self.blank:
-            return self._presence(array)
+            return self._missing_or_not(array)
         values, mask = numbers(self.name, array)
-        x, lookup = self._meet(values)
+        x, lookup = self._comparable(values)
         if x.dtype.kind == "i" and values.dtype.kind == "f":
             mask = np.isnan(values)
 
@@ -104,47 +101,55 @@ class NumberFeature:
 
         return run
 
-    def _presence(self, array: pa.Array) -> Job:
-        """The work of binning values of any type: they are there or not."""
+    def _missing_or_not(self, array: pa.Array) -> Job:
+        """The job for values of any type: bin 0, or 1 if missing."""
         if pt.is_dictionary(array.type):
             array = array.dictionary_decode()
         missing = to_numpy(array.is_null(nan_is_null=True)).view(np.uint8)
         return lambda start, stop, out: np.copyto(out, missing[start:stop])
 
-    def _meet(self, values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Lookup | Table]:
-        """The values and a lookup of one type in which comparing them is exact."""
+    def _comparable(
+        self, values: npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[Any], ThresholdLookup | TableLookup]:
+        """The values in a dtype in which comparing them with thresholds is exact; its lookup."""
         dtype = DTYPES[self.kind]
         if values.dtype.kind in "iu" and values.dtype.itemsize <= 2:
-            return values.view(f"u{values.dtype.itemsize}"), self._lookups[values.dtype.str]
+            return values.view(f"u{values.dtype.itemsize}"), self._lookup(values.dtype.str)
         if values.dtype == dtype == np.float32:
-            return values, self._lookups["float32"]
+            return values, self._lookup("float32")
         if dtype in (np.float32, np.float64):
-            return read_only(values.astype(np.float64, copy=False)), self._lookups["float64"]
-        return read_only(_as_int64(values, unsigned=dtype is np.uint64)), self._lookups["int64"]
+            return read_only(values.astype(np.float64, copy=False)), self._lookup("float64")
+        return read_only(_as_int64(values, unsigned=dtype is np.uint64)), self._lookup("int64")
+
+    def _lookup(self, dtype: str) -> ThresholdLookup | TableLookup:
+        """The lookup for values of a dtype, made when it is first needed."""
+        if dtype not in self._lookups:
+            self._lookups[dtype] = self._make_lookup(dtype)
+        return self._lookups[dtype]
 
     @cached_property
-    def _lookups(self) -> LazyLookups:
-        return LazyLookups(self._make_lookup)
+    def _lookups(self) -> dict[str, ThresholdLookup | TableLookup]:
+        return {}
 
     def __getstate__(self) -> dict[str, Any]:
         return _fields_of(self)
 
-    def _make_lookup(self, dtype: str) -> Lookup | Table:
+    def _make_lookup(self, dtype: str) -> ThresholdLookup | TableLookup:
         if np.dtype(dtype).itemsize <= 2:
-            return Table(self._bins_of_all(np.dtype(dtype)))
+            return TableLookup(self._bins_of_all(np.dtype(dtype)))
         if dtype == "int64":
             thresholds = _as_int64(self.thresholds, unsigned=self.kind == "uint64")
         else:
             thresholds = self.thresholds.astype(dtype)
-        return Lookup(thresholds, np.uint8(self.n_values))
+        return ThresholdLookup(thresholds, np.uint8(self.n_values))
 
     def _bins_of_all(self, dtype: np.dtype[Any]) -> Bins:
-        """The bin of every value that a small integer type has, in the order of its bits."""
+        """The bin of every value of a small integer type, in the order of its bits."""
         bits = np.arange(2 ** (8 * dtype.itemsize), dtype=f"u{dtype.itemsize}")
         return self.bin(from_numpy(bits.view(dtype).astype(np.int64)))
 
     def span(self) -> str:
-        """The first and last threshold, for people."""
+        """The first and last threshold, as text to show."""
         if not len(self.thresholds):
             return "one value"
         first, last = self.thresholds[0], self.thresholds[-1]
@@ -156,17 +161,17 @@ class NumberFeature:
         return {
             "name": self.name,
             "kind": self.kind,
-            # JSON has no word for infinity, which may bound a bin of its own.
+            # JSON has no infinity, which may be a threshold.
             "thresholds": [t if np.isfinite(t) else str(t) for t in self.thresholds.tolist()],
         }
 
 
 @dataclass(frozen=True)
 class CategoryFeature:
-    """A feature of categories; those it does not know share the bin "other".
+    """A feature of categories; all others share one bin.
 
-    A word that is none of them is looked for once more as in `plain_words`: text files have no
-    types, and no spaces around words.
+    A string that is not among them is looked up again as `plain_words` writes it: text files have
+    neither types nor spaces around strings.
 
     Examples
     --------
@@ -181,7 +186,7 @@ class CategoryFeature:
 
     @property
     def n_values(self) -> int:
-        """Bins of values, that of other categories included, without that of missing ones."""
+        """Number of bins with that of other categories, not counting that of missing values."""
         return len(self.categories) + 1
 
     def bin(self, array: pa.Array) -> Bins:
@@ -190,7 +195,7 @@ class CategoryFeature:
         self.job(array)(0, len(array), out)
         return out
 
-    def codes(self, array: pa.Array) -> Codes | None:
+    def codes(self, array: pa.Array) -> CodedColumn | None:
         """The column as byte codes, if it has few categories and no value is missing."""
         if not pt.is_dictionary(array.type) or array.type.index_type.bit_width > 8:
             return None
@@ -198,45 +203,45 @@ class CategoryFeature:
         if coded.indices.null_count:
             return None
         lookup = self._lookup(coded.dictionary)
-        return Codes(to_numpy(coded.indices).view(np.uint8), lookup.bins)
+        return CodedColumn(to_numpy(coded.indices).view(np.uint8), lookup.bins)
 
     def job(self, array: pa.Array) -> Job:
-        """The work of binning a column, to be done piece by piece."""
+        """A function that bins some rows of a column."""
         coded = categories(self.name, array)
         lookup = self._lookup(coded.dictionary)
-        places = coded.indices
-        if places.null_count:  # missing has the last place of the table
-            places = places.cast(pa.int32())
-        x = to_numpy(places, len(coded.dictionary))
+        indices = coded.indices
+        if indices.null_count:  # missing is the last entry of the table
+            indices = indices.cast(pa.int32())
+        x = to_numpy(indices, len(coded.dictionary))
         small = x.dtype.itemsize <= 2
         x = read_only(x.view(f"u{x.dtype.itemsize}") if small else x.astype(np.int32, copy=False))
         return lambda start, stop, out: lookup(x[start:stop], out)
 
-    def _lookup(self, dictionary: pa.Array) -> Table:
-        """The bin of each place in a dictionary; that of the last block most often serves again."""
-        last = self._last.get("")  # one read: another thread may put its own there
+    def _lookup(self, dictionary: pa.Array) -> TableLookup:
+        """The bin of each entry of a dictionary; blocks often have the same one as the last."""
+        last = self._last.get("")  # one read: another thread may replace it
         if last is not None and last[0].equals(dictionary):
             return last[1]
-        words = strings(self.categories)
-        known = pc.index_in(dictionary, words)
-        if known.null_count:  # a source may write the same word in another way
-            known = pc.coalesce(known, pc.index_in(plain_words(dictionary), plain_words(words)))
-        # A null in the dictionary is as missing as one in the column.
+        names = strings(self.categories)
+        known = pc.index_in(dictionary, names)
+        if known.null_count:  # a source may write the same string in another way
+            known = pc.coalesce(known, pc.index_in(plain_words(dictionary), plain_words(names)))
+        # A null in the dictionary is missing, as one in the column is.
         known = np.where(nulls(dictionary), self.n_values, to_numpy(known, len(self.categories)))
         bins = np.append(known, self.n_values).astype(np.uint8)
-        lookup = Table(bins)
+        lookup = TableLookup(bins)
         self._last[""] = dictionary, lookup
         return lookup
 
     @cached_property
-    def _last(self) -> dict[str, tuple[pa.Array, Table]]:
+    def _last(self) -> dict[str, tuple[pa.Array, TableLookup]]:
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
         return _fields_of(self)
 
     def span(self) -> str:
-        """The most frequent categories, for people."""
+        """The most frequent categories, as text to show."""
         more = len(self.categories) - 4
         return ", ".join(self.categories[:4]) + (f", ... ({more} more)" if more > 0 else "")
 
@@ -248,7 +253,7 @@ Feature = NumberFeature | CategoryFeature
 
 
 def _fields_of(feature: Feature) -> dict[str, Any]:
-    """What to pickle: lookups are large, and made again when they are needed."""
+    """What is pickled: not the lookups, which are large and can be made again."""
     return {field.name: getattr(feature, field.name) for field in fields(feature)}
 
 
@@ -264,12 +269,12 @@ class Binning:
 
     @property
     def n_bins(self) -> npt.NDArray[np.int64]:
-        """(d,) bins of each feature, the missing one included."""
+        """(d,) number of bins of each feature, with that of missing values."""
         return np.array([feature.n_values + 1 for feature in self.features], np.int64)
 
     def apply(self, batch: pa.RecordBatch, out: Bins) -> None:
         """Bin a row block into `out` (n, d), any strides."""
-        codes: dict[int, Codes] = {}
+        codes: dict[int, CodedColumn] = {}
         jobs: dict[int, Job] = {}
         for j, feature in enumerate(self.features):
             array = batch.column(feature.name)
@@ -279,7 +284,7 @@ class Binning:
             else:
                 jobs[j] = feature.job(array)
         if codes:
-            bin_columns(codes, out)
+            bin_coded(codes, out)
         rows = max(1024, CACHE_BYTES // len(self.features))
         for start in range(0, batch.num_rows if jobs else 0, rows):
             stop = min(start + rows, batch.num_rows)
@@ -302,153 +307,10 @@ def _feature_from_json(item: Mapping[str, Any]) -> Feature:
     return NumberFeature(item["name"], kind, np.array(values, DTYPES[kind]))
 
 
-class Fitter:
-    """Finds a feature's bins from a random part of its values, block by block.
-
-    Blocks are added, all with weights or all without; those since the last `keep` can be taken
-    back. Of a column that has a new word in nearly every row, only so many `words` are counted at
-    once, and the rarest dropped.
-    """
-
-    def __init__(self, name: str, kind: Kind, words: int = 50_000) -> None:
-        self._name = name
-        self._kind = kind
-        self._words = words
-        self._kept: list[npt.NDArray[Any]] = []
-        self._fresh: list[npt.NDArray[Any]] = []
-        self._weights: list[npt.NDArray[np.float32]] = []
-        self._kept_counts: Counter[str] = Counter()
-        self._fresh_counts: Counter[str] = Counter()
-
-    def add(self, array: pa.Array, weight: npt.NDArray[np.float32] | None = None) -> None:
-        if self._kind == "category":
-            self._count(array, weight)
-            return
-        values, there = _present(self._name, array)
-        self._fresh.append(values.astype(DTYPES[self._kind], copy=False))
-        if weight is not None:
-            self._weights.append(weight if there is None else weight[there])
-
-    def _count(self, array: pa.Array, weight: npt.NDArray[np.float32] | None) -> None:
-        coded = categories(self._name, array)
-        places = coded.indices
-        if places.null_count:
-            if weight is not None:
-                weight = weight[to_numpy(places.is_valid())]
-            places = places.drop_null()
-        tally = np.bincount(to_numpy(places), weight, minlength=len(coded.dictionary))
-        words, counts = coded.dictionary, tally
-        if len(words) > FEW_WORDS:
-            used = np.flatnonzero(tally)
-            words, counts = words.take(from_numpy(used)), tally[used]
-        for value, count in zip(words.to_pylist(), counts.tolist(), strict=True):
-            if value is not None and count:
-                self._fresh_counts[value] += count
-        _prune(self._fresh_counts, self._words)
-
-    def forget(self) -> None:
-        """Drop what was added since the last `keep`."""
-        self._fresh = []
-        self._fresh_counts = Counter()
-
-    def keep(self) -> None:
-        """Keep what was added so far."""
-        self._kept += self._fresh
-        self._kept_counts.update(self._fresh_counts)
-        _prune(self._kept_counts, self._words)
-        self.forget()
-
-    def finish(self) -> Feature:
-        """The feature; the values are let go."""
-        self.keep()
-        if self._kind == "category":
-            counts = self._kept_counts
-            ranked = sorted(counts, key=lambda value: (-counts[value], value))
-            return CategoryFeature(self._name, tuple(ranked[:MAX_CATEGORIES]))
-        values = np.concatenate(self._kept) if self._kept else np.empty(0, DTYPES[self._kind])
-        self._kept = []
-        weight = np.concatenate(self._weights) if self._weights else None
-        self._weights = []
-        return NumberFeature(self._name, self._kind, find_thresholds(values, weight))
-
-
-def _prune(counts: Counter[str], most: int) -> None:
-    """Drop the rarest words until there are at most so many."""
-    cut = 1
-    while len(counts) > most:
-        for value in [value for value, count in counts.items() if count <= cut]:
-            del counts[value]
-        cut += 1
-
-
-def _present(name: str, array: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
-    """The values that are not missing, and where they are if some were."""
-    values, mask = numbers(name, array)
-    if mask is None and values.dtype.kind == "f":
-        mask = np.isnan(values)
-        mask = mask if mask.any() else None
-    # A copy, so that a slice of a block does not hold the block.
-    return (values.copy(), None) if mask is None else (values[~mask], ~mask)
-
-
-def find_thresholds(
-    values: npt.NDArray[Any],
-    weight: npt.NDArray[np.float32] | None = None,
-    max_bins: int = MAX_BINS,
-) -> npt.NDArray[Any]:
-    """Thresholds for values without NaN: exact for few distinct ones, else equally filled bins.
-
-    By weight, if values have any: one of weight 3 counts as three.
-
-    Examples
-    --------
-    >>> find_thresholds(np.array([3.0, 1.0, 1.0, 2.0]))
-    array([1.5, 2.5])
-    """
-    if weight is None:
-        distinct, counts = np.unique(values, return_counts=True)
-    else:
-        distinct, place = np.unique(values, return_inverse=True)
-        counts = np.bincount(place, weight, len(distinct))
-    if len(distinct) <= max_bins:
-        after = np.arange(len(distinct) - 1)
-    else:
-        after = _equal_cuts(counts, max_bins)
-    return _between(distinct[after], distinct[after + 1])
-
-
-def _equal_cuts(counts: npt.NDArray[Any], max_bins: int) -> npt.NDArray[np.int64]:
-    """After which of the distinct values to cut, for at most `max_bins` bins of equal count.
-
-    A value as frequent as a whole bin stands alone in one; the others share what is left.
-    """
-    heavy = counts >= counts.sum() / max_bins
-    light = np.cumsum(np.where(heavy, 0, counts))
-    for alone in (heavy[:-1] | heavy[1:], heavy[:-1]):
-        forced = np.flatnonzero(alone)
-        for free in range(max_bins - int(heavy.sum()), 0, -1):
-            # The first value with which the count reaches a mark closes a bin.
-            marks = np.searchsorted(light, light[-1] * np.arange(1, free) / free)
-            cuts = np.union1d(forced, np.minimum(marks, len(counts) - 2))
-            if len(cuts) < max_bins:
-                return cuts
-    return cuts[: max_bins - 1]
-
-
-def _between(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A threshold t with a <= t < b for each pair, halfway where there is such a number."""
-    if a.dtype.kind in "iu":
-        return (a & b) + ((a ^ b) >> a.dtype.type(1))  # the mean, rounded down, without overflow
-    with np.errstate(over="ignore", invalid="ignore"):
-        middle = (a.astype(np.float64) / 2 + b.astype(np.float64) / 2).astype(a.dtype)
-    fits = (a <= middle) & (middle < b)
-    return np.where(fits, middle, a) + a.dtype.type(0)  # + 0: no threshold is -0.0
-
-
 def _as_int64(values: npt.NDArray[Any], *, unsigned: bool) -> npt.NDArray[np.int64]:
-    """Values as int64 in the same order: x <= t for a whole t if and only if ceil(x) <= t.
+    """Values as int64 in the same order: for an integer t, x <= t if and only if ceil(x) <= t.
 
-    Unsigned values are shifted down by 2**63. What does not fit goes to the nearest end.
+    Unsigned values are shifted down by 2**63. Values out of range become the nearest end of it.
     """
     low, high = (0, 2**64 - 1) if unsigned else (-(2**63), 2**63 - 1)
     target = np.uint64 if unsigned else np.int64

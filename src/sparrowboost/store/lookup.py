@@ -1,21 +1,29 @@
-"""Thresholds made ready for the kernels that find the bins of values."""
+"""Lookup tables for the kernels that find the bins of values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-GRID_CELLS = 4096  # 4 KB: stays in the first-level cache beside the values
-MAX_STEPS = 8  # more steps than the plain search takes
+GRID_CELLS = 4096  # 4 KB: the table stays in the first-level cache
+MAX_STEPS = 8  # the binary search takes as many
 
 Bins = npt.NDArray[np.uint8]
 
 
-class Lookup:
-    """Number thresholds made ready for the fastest kernel that suits them."""
+class ThresholdLookup:
+    """The bins of numbers, by the fastest kernel for their thresholds.
+
+    Parameters
+    ----------
+    thresholds : (k,) array
+        Ascending; at most 254, in the dtype of the values.
+    missing : uint8
+        The bin of missing values.
+    """
 
     def __init__(self, thresholds: npt.NDArray[Any], missing: np.uint8) -> None:
         dtype = thresholds.dtype
@@ -29,12 +37,12 @@ class Lookup:
             self._choose(thresholds)
 
     def _choose(self, thresholds: npt.NDArray[Any]) -> None:
-        """The key that leaves the fewest steps; none, if the plain search takes fewer."""
-        # Narrow scalars keep the kernel's arithmetic in the values' own width.
-        wide = np.float32 if thresholds.dtype == np.float32 else np.float64
+        """Choose the key with the fewest steps; none if the binary search takes fewer."""
+        # Scalars of the values' own precision keep the kernel's arithmetic in it.
+        real = np.float32 if thresholds.dtype == np.float32 else np.float64
         with np.errstate(all="ignore"):
-            low = wide(thresholds[0])
-            scale = wide((GRID_CELLS - 1) / (wide(thresholds[-1]) - low))
+            low = real(thresholds[0])
+            scale = real((GRID_CELLS - 1) / (real(thresholds[-1]) - low))
             keys = (thresholds - low) * scale
             bits = thresholds.astype(np.float32).view(np.int32)  # too large: infinity, and last
         options: list[tuple[npt.NDArray[np.int64], tuple[Any, Any] | None]] = []
@@ -61,8 +69,8 @@ class Lookup:
             bin_by_grid(x, self._padded, self._lut, low, scale, self._steps, self._missing, out)
 
 
-class Table:
-    """Bins of small integers, looked up."""
+class TableLookup:
+    """The bins of small integers, by a table."""
 
     def __init__(self, bins: Bins) -> None:
         self.bins = bins
@@ -73,8 +81,8 @@ class Table:
         bin_by_table(x, self.bins, out)
 
 
-class Codes:
-    """A column of byte codes and the table of their bins: many such are looked up at once."""
+class CodedColumn:
+    """A column of byte codes and the table of their bins; many columns are binned at once."""
 
     def __init__(self, x: Bins, table: Bins) -> None:
         self.x = x
@@ -82,30 +90,19 @@ class Codes:
         self.table[: len(table)] = table[:256]
 
 
-def bin_columns(columns: Mapping[int, Codes], out: Bins) -> None:
-    """Bin columns of codes into their places in `out` (n, d)."""
+def bin_coded(columns: Mapping[int, CodedColumn], out: Bins) -> None:
+    """Bin coded columns into the columns of `out` (n, d) with these numbers."""
     from sparrowboost.kernels.bins import bin_codes
 
-    jobs = columns.values()
     codes = np.empty((len(columns), len(out)), np.uint8)
-    for row, job in zip(codes, jobs, strict=True):
-        row[:] = job.x
-    tables = np.stack([job.table for job in jobs])
+    for row, column in zip(codes, columns.values(), strict=True):
+        row[:] = column.x
+    tables = np.stack([column.table for column in columns.values()])
     bin_codes(codes, tables, np.array(list(columns), np.int64), out)
 
 
-class LazyLookups(dict[str, Lookup | Table]):
-    """Lookups made when a type is first met."""
-
-    def __init__(self, make: Callable[[str], Lookup | Table]) -> None:
-        self._make = make
-
-    def __missing__(self, key: str) -> Lookup | Table:
-        return self.setdefault(key, self._make(key))
-
-
 def read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """One kernel signature, whoever owns the memory."""
+    """A read-only view: a kernel is then compiled once, for arrays of any owner."""
     values = values.view()
     values.flags.writeable = False
     return values

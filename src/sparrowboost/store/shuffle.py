@@ -1,13 +1,14 @@
 """An external shuffle: rows in any order in, blocks of random rows of one label out, in one pass.
 
-    rows --label, hash of row number--> buckets in memory --full--> the bucket's place in the file
+    rows --label, hash of row number--> buckets in memory --full--> the bucket's extent of the file
 
-Each row goes to an independent, uniform bucket of its label. Whoever reads a block puts its rows in
-a uniformly random order (`permuted`): blocks of a label read so, one after the other, are a uniform
-permutation of that label's rows, whatever order the rows came in. Nothing is written twice.
+Each row goes to a bucket of its label, picked independently and uniformly. When a block is read,
+its rows are put in a uniformly random order (`permuted`). The blocks of a label, read one after the
+other, are thus a uniform permutation of its rows, in whatever order the source had them. Nothing is
+written twice.
 
-A bucket grows by extents of the file. At a cut, those that stayed small are joined to blocks, and
-what comes then goes to new ones: the rows before it can be read while others still come.
+A bucket grows by extents of the file. At the end of a stage, buckets become blocks, small ones
+together; later rows go to new buckets. The rows of a stage can be read while others are written.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from __future__ import annotations
 import math
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,16 +27,16 @@ from sparrowboost.runtime.disk import guard_disk, read_all, write_all
 
 Records = npt.NDArray[np.uint8]  # (n, width), C order
 
-BUCKET_BYTES = 1 << 20  # permuted within the second-level cache
-SEGMENT_BYTES = 64 << 10  # what a bucket gathers before it writes, if there is memory for that
-MIN_SEGMENT_BYTES = 8 << 10  # with less, buckets get larger instead
-EXTENT_BYTES = 256 << 10  # read at once: larger ones would leave larger holes in the file
+BUCKET_BYTES = 1 << 20  # so that a block is permuted within the second-level cache
+SEGMENT_BYTES = 64 << 10  # that a bucket collects before it is written, if memory allows
+MIN_SEGMENT_BYTES = 8 << 10  # with less memory than that, there are fewer and larger buckets
+EXTENT_BYTES = 256 << 10  # read at once; larger extents would leave larger holes in the file
 MIN_MEMORY = 4 << 20
-LARGEST = 1.1  # rows of the largest bucket of a label, to those of the average one
+LARGEST = 1.1  # rows of the largest bucket of a label, relative to the average
 
 
 class Run(NamedTuple):
-    """Rows that lie one after the other in the file."""
+    """Consecutive rows of the file."""
 
     start: int
     n_rows: int
@@ -43,7 +44,7 @@ class Run(NamedTuple):
 
 
 class StoredBlock(NamedTuple):
-    """Where the rows of a block are in the file, and which label code they have."""
+    """Where the rows of a block are in the file, and their label code."""
 
     code: int
     runs: list[Run]
@@ -54,17 +55,15 @@ class StoredBlock(NamedTuple):
 
 
 class Shuffle:
-    """Takes rows piece by piece and writes them to a file, bucket by bucket.
+    """Takes rows block by block and writes them to a file, bucket by bucket.
 
     Parameters
     ----------
     path : the file to make
     width : bytes of a row
-    n_rows : how many rows are expected until they are cut off; a wrong guess makes blocks larger
-        or smaller
+    n_rows : rows that are expected in a stage; a wrong guess makes blocks larger or smaller
     memory : bytes that the buckets' buffers may take
     seed : of the permutation
-    state : to go on from, and from the file as it was then
     """
 
     def __init__(
@@ -74,46 +73,18 @@ class Shuffle:
         n_rows: int,
         memory: int,
         seed: int,
-        state: Mapping[str, npt.NDArray[Any]] | None = None,
     ) -> None:
-        sizes = _sizes(width, n_rows, memory) if state is None else state["sizes"].tolist()
-        n_buckets: int = sizes[0]
-        self._slots: int = sizes[1]
-        self._extent_rows: int = sizes[2]
+        n_buckets, self._slots, self._extent_rows = _sizes(width, n_rows, memory)
         self._expected = n_rows
-        self._of_label = n_buckets // 2  # buckets of each label; the first one's first
+        self._of_label = n_buckets // 2  # buckets of each label; those of code 0 come first
         self._buckets = np.empty((n_buckets, self._slots, width), np.uint8)
         self._fill = np.zeros(n_buckets, np.int64)
         self._runs: list[list[Run]] = [[] for _ in range(n_buckets)]
-        self._file_rows = 0  # of which extents are made
+        self._file_rows = 0  # length of the file so far
         self._seed = np.uint64(seed)
         self._n_rows = 0
         self._path = path
-        if state is not None:
-            self._restore(state)
-        how = os.O_RDWR if state is not None else os.O_RDWR | os.O_CREAT | os.O_EXCL
-        self._file = os.open(path, how, 0o666)
-
-    def state(self) -> dict[str, npt.NDArray[Any]]:
-        """All that is not in the file, to go on from; the file is on the disk when it returns."""
-        os.fsync(self._file)
-        held = [self._buckets[b, :n] for b, n in enumerate(self._fill)]
-        runs = [(b, *run) for b, of in enumerate(self._runs) for run in of]
-        sizes = (len(held), self._slots, self._extent_rows, self._file_rows, self._n_rows)
-        return {
-            "sizes": np.array(sizes),
-            "fill": self._fill.copy(),
-            "held": np.concatenate(held),
-            "runs": np.array(runs, np.int64).reshape(-1, 4),
-        }
-
-    def _restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        self._file_rows, self._n_rows = state["sizes"][3:].tolist()
-        self._fill[:] = state["fill"]
-        for b, end in enumerate(np.cumsum(self._fill)):
-            self._buckets[b, : self._fill[b]] = state["held"][end - self._fill[b] : end]
-        for b, *run in state["runs"].tolist():
-            self._runs[b].append(Run(*run))
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
 
     def put(self, records: Records, codes: npt.NDArray[np.uint8]) -> None:
         """Take the next rows of the source, and the label code of each: 0 or 1."""
@@ -146,23 +117,23 @@ class Shuffle:
 
     @property
     def block_rows(self) -> int:
-        """About the rows of the largest block, if as many rows come as were expected."""
+        """About the rows of the largest block, if a stage has as many rows as expected."""
         return _largest(self._expected, self._of_label)
 
-    def cut(self) -> list[StoredBlock]:
-        """Write what is left; the blocks of all rows that came since the last cut."""
+    def end_stage(self) -> list[StoredBlock]:
+        """Write what is left in the buckets; the blocks of all rows of this stage."""
         blocks = [block for code in (0, 1) for block in self._blocks(code)]
         self._fill[:] = 0
         self._runs = [[] for _ in self._runs]
         return blocks
 
     def finish(self, *, sync: bool) -> None:
-        """Close the file. `sync`: when it is on the disk itself."""
+        """Close the file; with `sync`, after it has reached the disk."""
         if sync:
             with guard_disk(self._path, self._buckets.nbytes):
                 os.fsync(self._file)
         self.close()
-        self._buckets = self._buckets[:0].copy()  # the room is free, who holds this or not
+        self._buckets = self._buckets[:0].copy()  # frees the memory, even if this object lives on
 
     def _blocks(self, code: int) -> Iterator[StoredBlock]:
         """Blocks of a label: a bucket each, or several small ones."""
@@ -189,14 +160,14 @@ class Shuffle:
                 runs, held, n_bytes = [], [], 0
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file, if it is open."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
 
 def largest_block(width: int, n_rows: int, memory: int) -> int:
-    """About the rows of the largest block, if so many come."""
+    """About the rows of the largest block of a stage of n rows."""
     return _largest(n_rows, _sizes(width, n_rows, memory)[0] // 2)
 
 
@@ -205,7 +176,7 @@ def _largest(n_rows: int, n_buckets: int) -> int:
 
 
 def _sizes(width: int, n_rows: int, memory: int) -> tuple[int, int, int]:
-    """How many buckets there are, rows that each holds in memory, and rows of an extent."""
+    """The number of buckets, rows that each holds in memory, and rows of an extent."""
     n_buckets = math.ceil(max(n_rows, 1) * width / BUCKET_BYTES)
     n_buckets = 2 * math.ceil(min(n_buckets, max(memory // MIN_SEGMENT_BYTES, 1)) / 2)
     buffers = min(memory, max(MIN_MEMORY, n_buckets * SEGMENT_BYTES))
@@ -214,13 +185,13 @@ def _sizes(width: int, n_rows: int, memory: int) -> tuple[int, int, int]:
 
 
 def file_bytes(blocks: Iterable[StoredBlock], width: int) -> int:
-    """How long the file of these blocks is."""
+    """The length of a file of these blocks."""
     ends = [run.start + run.n_rows for block in blocks for run in block.runs]
     return max(ends, default=0) * width
 
 
 def read_block(file: int, block: StoredBlock, width: int) -> Records | None:
-    """The rows of a block in the order that they came; None if they are not what was written."""
+    """The rows of a block in the order of the source; None if they are not what was written."""
     out = np.empty((block.n_rows, width), np.uint8)
     n = 0
     for run in block.runs:
@@ -234,7 +205,7 @@ def read_block(file: int, block: StoredBlock, width: int) -> Records | None:
 
 
 def permuted(n: int, seed: int, index: int) -> npt.NDArray[np.uint32]:
-    """The random order in which to give the n rows of the block number `index`."""
+    """The random order of the n rows of block number `index`."""
     from sparrowboost.kernels.rows import random_order
 
     order = np.empty(n, np.uint32)

@@ -1,7 +1,7 @@
-"""A data set whose rows are still being read: training begins with those that are there.
+"""Rows that are still being read: training begins with those that are stored already.
 
-The rows come in stages, each of random stretches of the source. A stage that is stored is a data
-set of its own, and holds those before it.
+The rows come in stages, each a random part of the source. After each stage, the rows stored so far
+are a data set of their own.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.progress import Progress, make_progress
 from sparrowboost.store.binning import Binning
 from sparrowboost.store.dataset import Dataset
-
-# What a data set has that is not known before all rows are read.
-LATER = frozenset(
-    ("classes", "n_rows", "n_positive", "block_rows", "block_label",
-     "_blocks", "_layout", "_manifest", "_rows", "_seed")
-)  # fmt: skip
+from sparrowboost.store.storage import Block
+from sparrowboost.store.stored import open_store
 
 
 class Expected(NamedTuple):
@@ -30,24 +29,24 @@ class Expected(NamedTuple):
 
     binning: Binning
     n_features: int
-    n_rows: int  # an estimate, maybe
+    n_rows: int  # may be an estimate
     weighted: bool
-    largest_block: int  # about its rows
+    largest_block: int  # rows, about
 
 
-class StagedDataset(Dataset):
-    """A data set that comes stage by stage; made by ``sparrowboost.ingest(..., wait=False)``.
+class StagedRows:
+    """The storage of ``sparrowboost.ingest(..., wait=False)``: rows that come stage by stage.
 
-    `train` reads the rows while it trains. Whoever else asks for more than is known beforehand
-    waits until all rows are read, and has a data set like any other then.
+    `train` reads the rows while it trains. Anything else that needs more than is known beforehand
+    waits until all rows are read.
 
     Parameters
     ----------
     read : callable
-        Reads the rows: gives a data set after each stage, or None as long as rows of one label only
-        have come. It ends early, with an error, when the event that it gets is set.
+        Reads the rows: yields a data set after each stage, or None as long as all rows have the
+        same label. It ends early, with an error, when the event that it gets is set.
     stage_rows : (s,) int
-        Rows that are there after each stage; the last is all.
+        Rows that are stored after each stage; the last is all.
     n_bytes : int
         About what reading takes in memory.
     close : ExitStack
@@ -70,13 +69,10 @@ class StagedDataset(Dataset):
         largest_block: int,
         verbose: int,
     ) -> None:
-        # No super().__init__: there is no manifest yet.
         self._read, self._verbose = read, verbose
         self.stage_rows, self.reading_bytes = list(stage_rows), n_bytes
         self.path, self.binning, self.label_name = path, binning, label_name
         self.weighted, self._largest = weighted, largest_block
-        if self.staged:  # else their number is but an estimate, maybe
-            self.n_rows = self.stage_rows[-1]
         self._close = weakref.finalize(self, close.close)
         self._stop = threading.Event()
         self._changed = threading.Condition()
@@ -84,44 +80,63 @@ class StagedDataset(Dataset):
         self._wanted = 0  # number of the last stage that was asked for
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
-        self._begun = threading.Lock()  # held for good by who reads
+        self._started = threading.Lock()  # never released by the thread that reads
 
     @property
-    def staged(self) -> bool:
-        """Whether rows can be trained on before all have come."""
+    def in_stages(self) -> bool:
+        """Whether training can begin before all rows are read."""
         return len(self.stage_rows) > 1
-
-    @property
-    def n_features(self) -> int:
-        return len(self.binning.features)
-
-    @property
-    def largest_block(self) -> int:
-        return self._largest if self.staged else super().largest_block
 
     @property
     def expected(self) -> Expected:
         """What can be said of all rows without reading them."""
-        n_rows = self.stage_rows[-1]
-        return Expected(self.binning, self.n_features, n_rows, self.weighted, self._largest)
+        n_features, n_rows = len(self.binning.features), self.stage_rows[-1]
+        return Expected(self.binning, n_features, n_rows, self.weighted, self._largest)
 
-    def __repr__(self) -> str:
-        return f"StagedDataset({str(self.path)!r}, features={self.n_features})"
+    # -- as any storage of blocks; most of it waits for all rows -----------------------------------
 
-    def __getattr__(self, name: str) -> Any:
-        """What is not known before all rows are read."""
-        if name not in LATER or "_stages" not in vars(self):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(self.wait(), name)
+    @property
+    def summary(self) -> str:
+        return f"rows still to be read, features={len(self.binning.features)}"
+
+    @property
+    def n_rows(self) -> int:
+        # Of a source that is not read in stages, the number may be an estimate.
+        return self.stage_rows[-1] if self.in_stages else self.wait().n_rows
+
+    @property
+    def largest_block(self) -> int:
+        return self._largest if self.in_stages else self.wait().largest_block
+
+    @property
+    def classes(self) -> tuple[Any, Any]:
+        return self.wait().classes
+
+    @property
+    def n_bytes(self) -> int:
+        return self.wait().n_bytes
+
+    @property
+    def block_rows(self) -> npt.NDArray[np.int64]:
+        return self.wait().block_rows
+
+    @property
+    def block_label(self) -> npt.NDArray[np.int64]:
+        return self.wait().block_label
+
+    def read_block(self, index: int, *, shuffled: bool = True) -> Block:
+        return self.wait().read_block(index, shuffled=shuffled)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Dataset, (self.wait().path,)
+        return open_store, (self.wait().path,)
+
+    # -- reading ----------------------------------------------------------------------------------
 
     def start(self, progress: Progress) -> None:
         """Begin to read, in a thread of its own."""
-        if self._begun.acquire(blocking=False):
+        if self._started.acquire(blocking=False):
             self._thread = threading.Thread(
-                target=self._run, args=(progress,), name="sparrow-arrive", daemon=True
+                target=self._run, args=(progress,), name="sparrow-ingest", daemon=True
             )
             self._thread.start()
 
@@ -132,18 +147,18 @@ class StagedDataset(Dataset):
                     with self._changed:
                         self._stages.append(dataset)
                         self._changed.notify_all()
-                        self._changed.wait_for(self._asked_for_more)
-        except BaseException as error:  # told to whoever waits
+                        self._changed.wait_for(self._next_is_wanted)
+        except BaseException as error:  # raised to all that wait
             with self._changed:
                 self._error = error
                 self._changed.notify_all()
 
-    def _asked_for_more(self) -> bool:
+    def _next_is_wanted(self) -> bool:
         done = len(self._stages)
         return self._wanted >= done or done == len(self.stage_rows) or self._stop.is_set()
 
     def stage(self, number: int) -> Dataset | None:
-        """The rows of a stage and those before it; waits until they have come."""
+        """The rows of a stage and those before it; waits until they are stored."""
         with self._changed:
             self._wanted = max(self._wanted, number)
             self._changed.notify_all()
@@ -154,13 +169,13 @@ class StagedDataset(Dataset):
             raise self._error
 
     def more(self, dataset: Dataset) -> Dataset:
-        """What there is one stage after a data set of these; waits until it is there."""
+        """The data set of the stage after that of `dataset`; waits until it is stored."""
         after = self._stages.index(dataset) + 1
         return self.stage(min(after, len(self.stage_rows) - 1)) or self.wait()
 
     def wait(self) -> Dataset:
         """All rows, as a finished data set."""
-        if self._begun.acquire(blocking=False):
+        if self._started.acquire(blocking=False):
             with make_progress(self._verbose) as progress:
                 self._wanted = len(self.stage_rows)
                 self._run(progress)
@@ -169,7 +184,7 @@ class StagedDataset(Dataset):
         return dataset
 
     def close(self) -> None:
-        """Stop reading, if it is under way; an unfinished store is removed."""
+        """Stop reading, if it has begun and not ended; an unfinished store is removed."""
         with self._changed:
             self._stop.set()
             self._changed.notify_all()

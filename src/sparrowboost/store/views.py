@@ -1,12 +1,12 @@
 """Views of a data set: some of its rows, or other weights, over the same files.
 
-A part has its share of each label's rows. The rows of a label are numbered 0, 1, 2, ... over all
-its blocks, blocks and rows within them in an order that the seed shuffles. Of the first r of them
+A part has the same fraction of each label's rows. The rows of a label are numbered 0, 1, 2, ... in
+an order that the seed decides: blocks are shuffled, and rows within each block. Of the first r,
 
     floor((r p + phase) / q)        are in a part that has p / q of the rows
 
-so that parts are of exact size without a list of rows: which rows of a block are in it follows from
-the seed and from how many rows the label's blocks before it have.
+so that a part has an exact size without a list of its rows: which rows of a block are in it follows
+from the seed and from the number of rows in the label's blocks before it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ import numpy.typing as npt
 
 from sparrowboost.readers.labels import MAX_WEIGHT
 from sparrowboost.runtime.errors import DataError
-from sparrowboost.store.dataset import Block, Dataset
-from sparrowboost.store.ingest import RandomState, check_seed
+from sparrowboost.runtime.random_state import RandomState, check_seed
+from sparrowboost.store.dataset import Dataset
+from sparrowboost.store.storage import Block
 
-MAX_DENOMINATOR = 1_000_000  # of a share of the rows: finer ones are rounded
+MAX_DENOMINATOR = 1_000_000  # of a fraction of the rows: finer ones are rounded
 
 Counts = npt.NDArray[np.int64]  # (blocks,)
 
@@ -33,21 +34,21 @@ Counts = npt.NDArray[np.int64]  # (blocks,)
 def split(
     dataset: Dataset, fraction: float = 0.1, random_state: RandomState = 0
 ) -> tuple[Dataset, Dataset]:
-    """Two views of a data set: rows to train on, and a share of them set aside.
+    """Two views of a data set: rows to train on, and rows set aside.
 
-    Each has its share of the positives. Nothing is copied, and nothing is read.
+    Both have the same fraction of positives. Nothing is copied, and nothing is read.
 
     Parameters
     ----------
     dataset : Dataset
     fraction : float
-        Share of the rows that is set aside.
+        Fraction of the rows that is set aside.
     random_state : int, Generator, RandomState or None
 
     Returns
     -------
     (Dataset, Dataset)
-        The rest, and the part set aside.
+        The rows to train on, and those set aside.
 
     Examples
     --------
@@ -58,13 +59,13 @@ def split(
     (80, 20, 6)
     """
     p, q = share_of(fraction).as_integer_ratio()
-    order = Order.shuffled(dataset, check_seed(random_state))
-    which = Share(p, q, (q // 2, q // 2))  # half: the number of rows is rounded, not cut
-    return Part(dataset, order, which, inside=False), Part(dataset, order, which, inside=True)
+    numbering = RowNumbering.shuffled(dataset, check_seed(random_state))
+    # A phase of half: the number of rows is rounded to the nearest.
+    return _both_parts(dataset, numbering, EverySoMany(p, q, (q // 2, q // 2)))
 
 
 def share_of(fraction: float) -> Fraction:
-    """A share of the rows as a fraction of whole numbers; a DataError if it is none.
+    """A fraction of the rows as a ratio of whole numbers; a DataError if it is not in (0, 1).
 
     Examples
     --------
@@ -77,7 +78,7 @@ def share_of(fraction: float) -> Fraction:
         share = Fraction(float(fraction)).limit_denominator(MAX_DENOMINATOR)
     if not 0 < share < 1:
         raise DataError(
-            f"fraction={fraction!r}: give a number above 0 and below 1, by a millionth at least."
+            f"fraction={fraction!r}: give a number above 0 and below 1, by at least a millionth."
         )
     return share
 
@@ -104,13 +105,20 @@ def folds(
     if isinstance(n_folds, bool) or not hasattr(n_folds, "__index__") or n_folds < 2:
         raise DataError(f"n_folds={n_folds!r}: give a whole number from 2 on.")
     n = int(n_folds)
-    order = Order.shuffled(dataset, check_seed(random_state))
-    # From opposite ends: a fold with a positive more than others has no negative more.
-    shares = [Share(1, n, (n - 1 - k, k)) for k in range(n)]
-    return [
-        (Part(dataset, order, which, inside=False), Part(dataset, order, which, inside=True))
-        for which in shares
-    ]
+    numbering = RowNumbering.shuffled(dataset, check_seed(random_state))
+    # Phases in opposite order: a fold with one positive more than others has no extra negative.
+    picks = [EverySoMany(1, n, (n - 1 - k, k)) for k in range(n)]
+    return [_both_parts(dataset, numbering, pick) for pick in picks]
+
+
+def _both_parts(
+    dataset: Dataset, numbering: RowNumbering, pick: EverySoMany
+) -> tuple[Dataset, Dataset]:
+    """The rows that are not picked, and those that are."""
+    rest, picked = (
+        SelectedRows(dataset, numbering, pick, inside=inside) for inside in (False, True)
+    )
+    return Dataset(rest), Dataset(picked)
 
 
 def with_class_weight(dataset: Dataset, factors: tuple[float, float]) -> Dataset:
@@ -120,7 +128,7 @@ def with_class_weight(dataset: Dataset, factors: tuple[float, float]) -> Dataset
     ----------
     dataset : Dataset
     factors : (float, float)
-        Of negatives and of positives; at most 1e12, and so many times each other.
+        Of negatives and of positives; at most 1e12, and at most 1e12 times each other.
 
     Examples
     --------
@@ -130,7 +138,7 @@ def with_class_weight(dataset: Dataset, factors: tuple[float, float]) -> Dataset
     >>> block.weight[block.label == 1]
     array([2., 2.], dtype=float32)
     """
-    return Reweighted(dataset, factors)
+    return Dataset(ReweightedRows(dataset, factors))
 
 
 def class_factors(
@@ -138,8 +146,8 @@ def class_factors(
 ) -> tuple[float, float] | None:
     """The factors of negatives and positives that a `class_weight` argument means.
 
-    "balanced" lets both labels weigh the same: n_rows / (2 * rows of the label), as scikit-learn
-    has it. A label that a mapping leaves out has factor 1.
+    "balanced" gives both labels the same total weight: n_rows / (2 * rows of the label), as in
+    scikit-learn. A label that is not in the mapping has factor 1.
     """
     if class_weight is None:
         return None
@@ -161,55 +169,15 @@ def class_factors(
     return negative, positive
 
 
-class View(Dataset):
-    """A data set that reads another one's blocks."""
-
-    def __init__(self, base: Dataset) -> None:
-        # No super().__init__: there are no files to open but the base's, which stay while it is
-        # referred to.
-        self.base = base
-        self.path, self.binning = base.path, base.binning
-        self.classes, self.label_name = base.classes, base.label_name
-        self.n_rows, self.n_positive, self.weighted = base.n_rows, base.n_positive, base.weighted
-        self.block_rows, self.block_label = base.block_rows, base.block_label
-
-    @property
-    def n_features(self) -> int:
-        return self.base.n_features
-
-    @property
-    def n_blocks(self) -> int:
-        return len(self.block_rows)
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes on disk of the rows that blocks are read from."""
-        return self.base.n_bytes
-
-    @property
-    def largest_block(self) -> int:
-        """Rows of the largest block that is read, whatever a view takes of it."""
-        return self.base.largest_block
-
-    def read_block(self, index: int, *, shuffled: bool = True) -> Block:
-        return self.base.read_block(index, shuffled=shuffled)
-
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({str(self.path)!r}, rows={self.n_rows:,}, "
-            f"features={self.n_features})"
-        )
-
-
 @dataclass(frozen=True)
-class Share:
+class EverySoMany:
     """Some of the numbers 0, 1, 2, ...: p of every q, evenly spread."""
 
     p: int
     q: int
     phase: tuple[int, int]  # of negatives and positives
 
-    def holds(self, numbers: npt.NDArray[np.int64], label: int) -> npt.NDArray[np.bool_]:
+    def holds(self, numbers: Counts, label: int) -> npt.NDArray[np.bool_]:
         return (numbers * self.p + self.phase[label]) % self.q >= self.q - self.p
 
     def count(self, n: Counts, label: Counts) -> Counts:
@@ -218,14 +186,14 @@ class Share:
 
 
 @dataclass(frozen=True, eq=False)
-class Order:
+class RowNumbering:
     """The rows of each label, numbered over all its blocks in a random order."""
 
     seed: int
-    start: Counts  # numbers that blocks of its label before this one take
+    start: Counts  # the first number in each block
 
     @classmethod
-    def shuffled(cls, dataset: Dataset, seed: int) -> Order:
+    def shuffled(cls, dataset: Dataset, seed: int) -> RowNumbering:
         start = np.empty(dataset.n_blocks, np.int64)
         rng = np.random.default_rng(seed)
         for label in (0, 1):
@@ -234,47 +202,72 @@ class Order:
             start[order] = np.cumsum(rows) - rows
         return cls(seed, start)
 
-    def numbers(self, block: int, n: int) -> npt.NDArray[np.int64]:
+    def numbers(self, block: int, n: int) -> Counts:
         """The numbers of a block's n rows."""
         return np.random.default_rng([self.seed, block]).permutation(n) + self.start[block]
 
 
-class Part(View):
-    """The rows of a data set that are in a share of each label, or those that are not."""
+class View:
+    """What all views share: the files, bins and labels of the data set that they read."""
 
-    def __init__(self, base: Dataset, order: Order, share: Share, *, inside: bool) -> None:
+    def __init__(self, base: Dataset) -> None:
+        self.base = base  # a temporary store is kept for as long as something refers to it
+        self.path, self.binning = base.path, base.binning
+        self.label_name, self.classes = base.label_name, base.classes
+
+    @property
+    def n_bytes(self) -> int:
+        return self.base.n_bytes
+
+    @property
+    def largest_block(self) -> int:
+        return self.base.largest_block
+
+
+class SelectedRows(View):
+    """The rows of a data set whose numbers are picked, or those that are not."""
+
+    def __init__(
+        self, base: Dataset, numbering: RowNumbering, pick: EverySoMany, *, inside: bool
+    ) -> None:
         super().__init__(base)
-        self._order, self._share, self._inside = order, share, inside
-        label, start = base.block_label, order.start
-        part = share.count(start + base.block_rows, label) - share.count(start, label)
-        part = part if inside else base.block_rows - part
-        self._places = np.flatnonzero(part)  # in the base, of blocks that have rows
-        self.block_rows, self.block_label = part[self._places], label[self._places]
+        self._numbering, self._pick, self._inside = numbering, pick, inside
+        label, start = base.block_label, numbering.start
+        rows = pick.count(start + base.block_rows, label) - pick.count(start, label)
+        rows = rows if inside else base.block_rows - rows
+        self._base_index = np.flatnonzero(rows)  # of the blocks that have any of the rows
+        self.weighted = base.weighted
+        self.block_rows, self.block_label = rows[self._base_index], label[self._base_index]
+        self.n_rows = int(self.block_rows.sum())
         for value, name in enumerate(self.classes):
-            if not len(self.blocks_of(value)):
+            if value not in self.block_label:
                 n = int(base.block_rows[base.blocks_of(value)].sum())
                 raise DataError(
                     f"there are too few rows of label {name!r} ({n}) for a part of "
-                    f"{share.p}/{share.q} of them and the rest; make parts larger, or give more "
+                    f"{pick.p}/{pick.q} of them and the rest; make parts larger, or give more "
                     "rows."
                 )
-        self.n_rows = int(self.block_rows.sum())
-        self.n_positive = int(self.block_rows @ self.block_label)
+
+    @property
+    def summary(self) -> str:
+        return f"selected rows={self.n_rows:,}, features={len(self.binning.features)}"
 
     def read_block(self, index: int, *, shuffled: bool = True) -> Block:
-        # Always shuffled: which of its rows are in the part goes by their order.
-        if not 0 <= index < self.n_blocks:
-            raise IndexError(f"block {index} of a view that has {self.n_blocks}")
-        place = int(self._places[index])
-        bins, label, weight = self.base.read_block(place)
-        numbers = self._order.numbers(place, len(label))
-        here = self._share.holds(numbers, int(self.block_label[index])) == self._inside
-        rows = np.flatnonzero(here)  # `take` copies rows several times as fast as a mask does
+        # Always shuffled: the numbering refers to the shuffled order.
+        if not 0 <= index < len(self._base_index):
+            raise IndexError(f"block {index} of a view that has {len(self._base_index)}")
+        base_index = int(self._base_index[index])
+        bins, label, weight = self.base.read_block(base_index)
+        numbers = self._numbering.numbers(base_index, len(label))
+        selected = self._pick.holds(numbers, int(self.block_label[index])) == self._inside
+        rows = np.flatnonzero(selected)  # `take` copies rows several times as fast as a mask does
         return Block(bins.take(rows, axis=0), label[rows], None if weight is None else weight[rows])
 
 
-class Reweighted(View):
-    """A data set whose weights are multiplied by a factor for each label."""
+class ReweightedRows(View):
+    """The rows of a data set with weights multiplied by a factor for each label."""
+
+    weighted = True
 
     def __init__(self, base: Dataset, factors: tuple[float, float]) -> None:
         super().__init__(base)
@@ -291,7 +284,15 @@ class Reweighted(View):
                 f"the weights of labels are {factors[0]!r} and {factors[1]!r}; one must be at most "
                 f"{MAX_WEIGHT:g} times the other, or 0."
             )
-        self.weighted = True
+        self.n_rows = base.n_rows
+        self.block_rows, self.block_label = base.block_rows, base.block_label
+
+    @property
+    def summary(self) -> str:
+        return (
+            f"rows={self.n_rows:,}, features={len(self.binning.features)}, "
+            f"label weights={self.factors}"
+        )
 
     def read_block(self, index: int, *, shuffled: bool = True) -> Block:
         bins, label, weight = self.base.read_block(index, shuffled=shuffled)

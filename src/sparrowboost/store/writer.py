@@ -1,4 +1,4 @@
-"""Writing a store: a finished one or nothing, and never two at once in one folder."""
+"""Writes a store: a finished one or nothing, and only one at a time in a folder."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sparrowboost.runtime.disk import check_room, guard_disk, load_arrays, save_arrays
-from sparrowboost.runtime.errors import DataError, StoreError
+from sparrowboost.runtime.disk import check_room, guard_disk
+from sparrowboost.runtime.errors import StoreError
 from sparrowboost.store.binning import Binning
-from sparrowboost.store.dataset import (
+from sparrowboost.store.dataset import Dataset
+from sparrowboost.store.shuffle import Shuffle, StoredBlock
+from sparrowboost.store.stored import (
     FORMAT,
     LOCK,
     MANIFEST,
@@ -27,14 +29,13 @@ from sparrowboost.store.dataset import (
     ROWS,
     SCRATCH,
     VERSION,
-    Dataset,
     Layout,
+    StoredRows,
     manifest_crc,
     read_manifest,
 )
-from sparrowboost.store.shuffle import Shuffle, StoredBlock
 
-TEMPORARY = ".tmp"  # ends the name of a file that is being written
+TEMPORARY = ".tmp"  # suffix of a file that is being written
 
 
 class StoreWriter:
@@ -42,10 +43,9 @@ class StoreWriter:
 
     Parameters
     ----------
-    path : the store's folder; None makes a temporary one that goes with the Dataset
-    overwrite : replace a store that is there
-    run : what is ingested, in words; if given, what is done is saved now and then, and an ingest of
-        the same that was killed goes on: see `progress`
+    path : the store's folder; None makes a temporary one, which is removed with the Dataset
+    overwrite : replace an existing store
+    run : the files and options of this ingest, for the manifest
     """
 
     def __init__(
@@ -55,8 +55,7 @@ class StoreWriter:
         overwrite: bool = False,
         run: Mapping[str, Any] | None = None,
     ) -> None:
-        self._run = None if run is None else json.loads(json.dumps(run))
-        self.progress: Mapping[str, npt.NDArray[Any]] | None = None
+        self._run = run
         self._temporary = path is None
         self.path = Path(tempfile.mkdtemp(prefix="sparrow-") if path is None else path)
         self.path = self.path.expanduser().absolute()
@@ -64,7 +63,7 @@ class StoreWriter:
         self.scratch = self.path / SCRATCH
         self._shuffle: Shuffle | None = None
         self._blocks: list[StoredBlock] = []
-        self._finished = self._ended = False
+        self._ended = False
         self._made = [self.path] if self._temporary else []
         try:
             self._take_folder(overwrite)
@@ -75,8 +74,8 @@ class StoreWriter:
             raise StoreError(f"{self.path}: cannot be written ({error.strerror}).") from None
 
     def _take_folder(self, overwrite: bool) -> None:
-        self._check_the_way(overwrite)
-        # Folders to remove again, innermost first, if nothing comes of it.
+        self._check_folder(overwrite)
+        # Folders to remove again, innermost first, if the ingest fails.
         self._made += [p for p in (self.path, *self.path.parents) if not p.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
@@ -84,59 +83,33 @@ class StoreWriter:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._lock)
-            raise StoreError(f"{self.path}: another ingest is writing a store here now.") from None
-        self._find_progress()
+            raise StoreError(f"{self.path}: another ingest is writing to this folder.") from None
         self._remove_leftovers()
         self.scratch.mkdir()
 
-    def _find_progress(self) -> None:
-        """Look for what a killed ingest of the same has done."""
-        if self._run is None:
-            return
-        try:
-            progress = load_arrays(self.path / PROGRESS)
-            meta = json.loads(progress["meta"].tobytes())
-            rows = self.path / meta["file"]
-            if meta["run"] == self._run and ROWS.fullmatch(rows.name) and rows.is_file():
-                self.progress, self._rows = progress, rows
-                self.binning = Binning.from_json(meta["features"])
-        except (OSError, ValueError, KeyError):
-            pass  # none, or half of one: begin anew
-
-    def save(self, done: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Save what is done, so that this ingest may go on from here."""
-        assert self._shuffle is not None
-        meta = {"run": self._run, "file": self._rows.name, "features": self._binning.to_json()}
-        state = {**self._shuffle.state(), **done}
-        state["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
-        temporary = self.path / (PROGRESS + TEMPORARY)
-        save_arrays(temporary, state)
-        os.replace(temporary, self.path / PROGRESS)
-
-    def _check_the_way(self, overwrite: bool) -> None:
-        """Stop at what is not ours to replace."""
+    def _check_folder(self, overwrite: bool) -> None:
+        """Refuse a path where something is that may not be replaced."""
         path = self.path
         if path.exists() and not path.is_dir():
             raise StoreError(f"{path}: is a file; a store is a folder, choose another path.")
         names = self._names()
         if MANIFEST in names and not overwrite:
             raise StoreError(
-                f"{path}: a store is there already; open it with Dataset({str(path)!r}), choose "
+                f"{path}: already has a store; open it with Dataset({str(path)!r}), choose "
                 "another path, or pass overwrite=True (--overwrite)."
             )
-        temporary = {MANIFEST + TEMPORARY, PROGRESS + TEMPORARY}
-        ours = {MANIFEST, LOCK, SCRATCH, PROGRESS, *temporary}
+        ours = {MANIFEST, MANIFEST + TEMPORARY, LOCK, SCRATCH, *PROGRESS}
         foreign = sorted(n for n in names if n not in ours and not ROWS.fullmatch(n))
         if foreign:
             raise StoreError(
-                f"{path}: the folder has other files in it ({foreign[0]!r}); "
+                f"{path}: the folder has other files ({foreign[0]!r}); "
                 "choose a path that does not exist yet."
             )
 
     def _names(self) -> list[str]:
         try:
             return os.listdir(self.path)
-        except OSError:  # not there, or not to be read: making it will tell
+        except OSError:  # missing or unreadable: the attempt to make it says so
             return []
 
     def __enter__(self) -> StoreWriter:
@@ -147,26 +120,21 @@ class StoreWriter:
             self._ended = True
             if self._shuffle is not None:
                 self._shuffle.close()
-            if self._run is not None and not isinstance(error[1], DataError):
-                self._made = []  # to go on from
-            else:
-                (self.path / PROGRESS).unlink(missing_ok=True)
             self._remove_leftovers()
             self._unlock()
             self._remove_folders()
 
     def _remove_leftovers(self) -> None:
-        """Remove what no finished store needs: of this ingest, or of one that was killed."""
+        """Remove files of this ingest, or of one that was killed, that no finished store needs."""
         names = self._names()
         in_use = set(names) - {self._rows.name} if MANIFEST in names else set()
         try:
             in_use = {read_manifest(self.path)["file"]}
-        except StoreError:  # none, or of a store that is damaged or newer: replaced, not judged
+        except StoreError:  # missing, damaged or of a newer version: left until it is replaced
             pass
-        if (self.path / PROGRESS).is_file() and not self._finished:
-            in_use.add(self._rows.name)
         for name in names:
-            if name.endswith(TEMPORARY) or (ROWS.fullmatch(name) and name not in in_use):
+            unused = ROWS.fullmatch(name) is not None and name not in in_use
+            if unused or name.endswith(TEMPORARY) or name in PROGRESS:
                 (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.scratch, ignore_errors=True)
 
@@ -178,7 +146,7 @@ class StoreWriter:
         for folder in self._made:
             try:
                 folder.rmdir()
-            except OSError:  # was never made, or somebody put something there
+            except OSError:  # never made, or not empty
                 pass
 
     def start(
@@ -191,17 +159,12 @@ class StoreWriter:
         memory: int,
         seed: int,
     ) -> None:
-        """Make ready for about `n_rows` rows, shuffled within `memory` bytes; or go on.
-
-        `stage_rows` of them come until `cut` is called for the first time.
-        """
+        """Prepare for about `n_rows` rows, `stage_rows` in a stage, shuffled in `memory` bytes."""
         self._binning = binning
         self.layout = Layout(len(binning.features), weighted)
-        if self.progress is None:
-            (self.path / PROGRESS).unlink(missing_ok=True)
-            check_room(self.path, n_rows * self.layout.row_bytes)
         width = self.layout.row_bytes
-        self._shuffle = Shuffle(self._rows, width, stage_rows, memory, seed, self.progress)
+        check_room(self.path, n_rows * width)
+        self._shuffle = Shuffle(self._rows, width, stage_rows, memory, seed)
 
     @property
     def block_rows(self) -> int:
@@ -209,24 +172,19 @@ class StoreWriter:
         assert self._shuffle is not None
         return self._shuffle.block_rows
 
-    @property
-    def resumable(self) -> bool:
-        """Whether what is done shall be saved now and then."""
-        return self._run is not None
-
     def put(self, records: npt.NDArray[np.uint8], codes: npt.NDArray[np.uint8]) -> None:
-        """Take rows as records (n, row_bytes), bins and weight, and their label codes."""
+        """Take rows as records (n, row_bytes) of bins and weight, and their label codes."""
         assert self._shuffle is not None
         self._shuffle.put(records, codes)
 
-    def cut(self) -> None:
-        """Make blocks of the rows that came so far."""
+    def end_stage(self) -> None:
+        """Make blocks of the rows of this stage."""
         assert self._shuffle is not None
-        self._blocks += self._shuffle.cut()
+        self._blocks += self._shuffle.end_stage()
 
     def snapshot(self, label_of: npt.NDArray[np.uint8], about: dict[str, Any]) -> Dataset:
-        """The rows before the last cut, which can be read while others still come."""
-        return Dataset.unfinished(self.path, self._manifest(label_of, about), self._binning)
+        """The rows of all stages so far, which can be read while others are written."""
+        return Dataset(StoredRows(self.path, self._manifest(label_of, about), self._binning))
 
     def _manifest(self, label_of: npt.NDArray[np.uint8], about: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -243,12 +201,12 @@ class StoreWriter:
         }
 
     def finish(self, label_of: npt.NDArray[np.uint8], about: dict[str, Any]) -> Dataset:
-        """Write the manifest; all rows have come, and were cut off.
+        """Write the manifest; the last stage has ended.
 
-        `label_of` says what label each code means, `about` goes into the manifest.
+        `label_of` has the label of each code, `about` goes into the manifest.
         """
         assert self._shuffle is not None
-        self._shuffle.finish(sync=not self._temporary)  # which no crash outlives
+        self._shuffle.finish(sync=not self._temporary)  # a temporary store survives no crash
         manifest = self._manifest(label_of, about)
         manifest["crc32"] = manifest_crc(manifest)
         temporary = self.path / (MANIFEST + TEMPORARY)
@@ -257,11 +215,10 @@ class StoreWriter:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, self.path / MANIFEST)
-        self._finished = self._ended = True
-        (self.path / PROGRESS).unlink(missing_ok=True)
+        self._ended = True
         self._remove_leftovers()
         self._unlock()
         dataset = Dataset(self.path)
         if self._temporary:
-            weakref.finalize(dataset, shutil.rmtree, self.path, ignore_errors=True)
+            weakref.finalize(dataset.storage, shutil.rmtree, self.path, ignore_errors=True)
         return dataset

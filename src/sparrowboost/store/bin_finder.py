@@ -1,0 +1,247 @@
+"""Finds the bins of each feature, from a random sample of rows all over the source."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sparrowboost.readers.arrays import from_numpy, to_numpy
+from sparrowboost.readers.base import KEEP, Forget
+from sparrowboost.readers.formats import Kind, categories, numbers
+from sparrowboost.readers.table import AHEAD, Table
+from sparrowboost.runtime.memory import release
+from sparrowboost.runtime.progress import Progress, Task
+from sparrowboost.runtime.threads import prefetch
+from sparrowboost.store.binning import (
+    DTYPES,
+    MAX_BINS,
+    MAX_CATEGORIES,
+    Binning,
+    CategoryFeature,
+    Feature,
+    NumberFeature,
+)
+from sparrowboost.store.plan import SAMPLING, IngestPlan, sample_rows
+
+SAMPLE_BLOCK_ROWS = 16_384  # of a block, where the sample is all rows
+SMALL_DICTIONARY = 64  # with more categories, those in use are picked before they are counted
+
+Sampled = tuple[pa.RecordBatch | Forget, npt.NDArray[np.float32] | None]  # and weights
+
+
+def find_bins(
+    table: Table, plan: IngestPlan, seed: int, progress: Progress
+) -> tuple[Binning, float]:
+    """The bins of all features, and the bytes of a row.
+
+    If the sample is all rows, they count by weight. Of larger sources, each column may be sampled
+    in different places, and weights do not count.
+    """
+    n_rows = table.source.n_rows
+    weighted = table.weight is not None and n_rows <= sample_rows(len(table.features))
+    features: list[Feature] = []
+    row_bytes = 0.0
+    with progress.task("finding bins", None) as task, ThreadPoolExecutor(plan.n_jobs) as pool:
+        for names in plan.feature_groups(table.features, n_rows, weighted=weighted):
+            limit = plan.max_categories(len(names))
+            finders = {name: BinFinder(name, table.features[name], limit) for name in names}
+            with closing(prefetch(_sample(table, names, seed, weighted=weighted), AHEAD)) as sample:
+                row_bytes += _add_sample(sample, finders, task)
+            features += pool.map(BinFinder.finish, finders.values())
+            release()
+    return Binning(tuple(features)), max(row_bytes, 1.0)
+
+
+def _sample(table: Table, names: Sequence[str], seed: int, *, weighted: bool) -> Iterator[Sampled]:
+    """A random sample of some columns, block by block."""
+    if weighted:
+        yield from table.weighed(names, SAMPLE_BLOCK_ROWS)
+        return
+    # The same state for all groups: how columns are grouped does not change their samples.
+    rng = np.random.default_rng([seed, SAMPLING])
+    for piece in table.source.peek(names, sample_rows(len(table.features)), rng):
+        yield piece, None
+
+
+def _add_sample(sample: Iterator[Sampled], finders: dict[str, BinFinder], task: Task) -> float:
+    """Add a sample to the bin finders of its columns; returns the bytes of a row of them."""
+    n_bytes: Counter[str] = Counter()
+    n_rows: Counter[str] = Counter()
+    for piece, weight in sample:
+        if isinstance(piece, Forget):
+            for name in piece.columns:
+                finders[name].forget()
+            if piece is KEEP:
+                for finder in finders.values():
+                    finder.keep()
+            continue
+        task.advance(piece.num_rows)
+        for name, array in zip(piece.schema.names, piece.columns, strict=True):
+            finders[name].add(array, weight)
+            n_bytes[name] += _array_bytes(array)
+            n_rows[name] += len(array)
+    return sum(n_bytes[name] / max(n_rows[name], 1) for name in finders)
+
+
+def _array_bytes(array: pa.Array) -> int:
+    """Bytes of a column's values; Arrow's own count for a slice takes longer than reading it."""
+    type_ = array.type.index_type if pa.types.is_dictionary(array.type) else array.type
+    if pa.types.is_primitive(type_):
+        return len(array) * max(type_.bit_width // 8, 1)
+    return int(array.nbytes)
+
+
+class BinFinder:
+    """Finds a feature's bins from a sample of its values, block by block.
+
+    Blocks are added, all with weights or all without; those since the last `keep` can be dropped
+    again by `forget`.
+
+    Parameters
+    ----------
+    name : str
+    kind : Kind
+    max_categories : int
+        Categories that are counted at once. When there are more, the rarest are dropped.
+    """
+
+    def __init__(self, name: str, kind: Kind, max_categories: int = 50_000) -> None:
+        self._name = name
+        self._kind = kind
+        self._max_categories = max_categories
+        self._kept: list[npt.NDArray[Any]] = []
+        self._fresh: list[npt.NDArray[Any]] = []
+        self._weights: list[npt.NDArray[np.float32]] = []
+        self._kept_counts: Counter[str] = Counter()
+        self._fresh_counts: Counter[str] = Counter()
+
+    def add(self, array: pa.Array, weight: npt.NDArray[np.float32] | None = None) -> None:
+        if self._kind == "category":
+            self._count(array, weight)
+            return
+        values, present = _present(self._name, array)
+        self._fresh.append(values.astype(DTYPES[self._kind], copy=False))
+        if weight is not None:
+            self._weights.append(weight if present is None else weight[present])
+
+    def _count(self, array: pa.Array, weight: npt.NDArray[np.float32] | None) -> None:
+        coded = categories(self._name, array)
+        codes = coded.indices
+        if codes.null_count:
+            if weight is not None:
+                weight = weight[to_numpy(codes.is_valid())]
+            codes = codes.drop_null()
+        counts = np.bincount(to_numpy(codes), weight, minlength=len(coded.dictionary))
+        names = coded.dictionary
+        if len(names) > SMALL_DICTIONARY:
+            used = np.flatnonzero(counts)
+            names, counts = names.take(from_numpy(used)), counts[used]
+        for name, count in zip(names.to_pylist(), counts.tolist(), strict=True):
+            if name is not None and count:
+                self._fresh_counts[name] += count
+        _drop_rarest(self._fresh_counts, self._max_categories)
+
+    def forget(self) -> None:
+        """Drop what was added since the last `keep`."""
+        self._fresh = []
+        self._fresh_counts = Counter()
+
+    def keep(self) -> None:
+        """Keep what was added so far."""
+        self._kept += self._fresh
+        self._kept_counts.update(self._fresh_counts)
+        _drop_rarest(self._kept_counts, self._max_categories)
+        self.forget()
+
+    def finish(self) -> Feature:
+        """The feature, with its bins; the sample is freed."""
+        self.keep()
+        if self._kind == "category":
+            counts = self._kept_counts
+            ranked = sorted(counts, key=lambda name: (-counts[name], name))
+            return CategoryFeature(self._name, tuple(ranked[:MAX_CATEGORIES]))
+        values = np.concatenate(self._kept) if self._kept else np.empty(0, DTYPES[self._kind])
+        self._kept = []
+        weight = np.concatenate(self._weights) if self._weights else None
+        self._weights = []
+        return NumberFeature(self._name, self._kind, find_thresholds(values, weight))
+
+
+def _drop_rarest(counts: Counter[str], maximum: int) -> None:
+    """Drop the rarest categories until at most `maximum` are left."""
+    rare = 1
+    while len(counts) > maximum:
+        for name in [name for name, count in counts.items() if count <= rare]:
+            del counts[name]
+        rare += 1
+
+
+def _present(name: str, array: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
+    """The values that are not missing, and which they are if any is missing."""
+    values, mask = numbers(name, array)
+    if mask is None and values.dtype.kind == "f":
+        mask = np.isnan(values)
+        mask = mask if mask.any() else None
+    # A copy, so that a slice of a block does not hold the block.
+    return (values.copy(), None) if mask is None else (values[~mask], ~mask)
+
+
+def find_thresholds(
+    values: npt.NDArray[Any],
+    weight: npt.NDArray[np.float32] | None = None,
+    max_bins: int = MAX_BINS,
+) -> npt.NDArray[Any]:
+    """Thresholds for values without NaN: exact for few distinct ones, else equally filled bins.
+
+    By weight, if values have weights: one of weight 3 counts as three.
+
+    Examples
+    --------
+    >>> find_thresholds(np.array([3.0, 1.0, 1.0, 2.0]))
+    array([1.5, 2.5])
+    """
+    if weight is None:
+        distinct, counts = np.unique(values, return_counts=True)
+    else:
+        distinct, inverse = np.unique(values, return_inverse=True)
+        counts = np.bincount(inverse, weight, len(distinct))
+    if len(distinct) <= max_bins:
+        after = np.arange(len(distinct) - 1)
+    else:
+        after = _equal_cuts(counts, max_bins)
+    return _between(distinct[after], distinct[after + 1])
+
+
+def _equal_cuts(counts: npt.NDArray[Any], max_bins: int) -> npt.NDArray[np.int64]:
+    """After which of the distinct values to cut, for at most `max_bins` bins of equal count.
+
+    A value as frequent as a whole bin has a bin of its own; the others share what is left.
+    """
+    heavy = counts >= counts.sum() / max_bins
+    light = np.cumsum(np.where(heavy, 0, counts))
+    for alone in (heavy[:-1] | heavy[1:], heavy[:-1]):
+        forced = np.flatnonzero(alone)
+        for free in range(max_bins - int(heavy.sum()), 0, -1):
+            # A bin ends with the first value at which the count reaches a mark.
+            marks = np.searchsorted(light, light[-1] * np.arange(1, free) / free)
+            cuts = np.union1d(forced, np.minimum(marks, len(counts) - 2))
+            if len(cuts) < max_bins:
+                return cuts
+    return cuts[: max_bins - 1]
+
+
+def _between(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A threshold t with a <= t < b for each pair, halfway where there is such a number."""
+    if a.dtype.kind in "iu":
+        return (a & b) + ((a ^ b) >> a.dtype.type(1))  # the mean, rounded down, without overflow
+    with np.errstate(over="ignore", invalid="ignore"):
+        middle = (a.astype(np.float64) / 2 + b.astype(np.float64) / 2).astype(a.dtype)
+    fits = (a <= middle) & (middle < b)
+    return np.where(fits, middle, a) + a.dtype.type(0)  # + 0: no threshold is -0.0

@@ -1,0 +1,65 @@
+"""`ingest(resume=True)`: recognizes the finished store of the same files and options."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sparrowboost.readers.formats import expand
+from sparrowboost.readers.table import is_values_file
+from sparrowboost.runtime.errors import DataError, StoreError
+from sparrowboost.store.dataset import Dataset
+from sparrowboost.store.stored import MANIFEST, read_manifest
+
+
+def describe_run(data: Any, options: Sequence[Any]) -> dict[str, Any]:
+    """What is ingested, and how, as it is kept in the manifest.
+
+    Files count as the same if path, size and time of change are; so do .npy files among `options`.
+    """
+    files = data if isinstance(data, list | tuple) else [data]
+    if not files or not all(isinstance(file, str | os.PathLike) for file in files):
+        raise DataError("resume=True needs files to read; data in memory cannot be recognized.")
+    values = [Path(option) for option in options if is_values_file(option)]
+    stats = [(path.absolute(), path.stat()) for path in [*expand(files), *values]]
+    run = {
+        "files": [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats],
+        "options": [_to_json(option) for option in options],
+    }
+    return json.loads(json.dumps(run))
+
+
+def _to_json(option: Any) -> Any:
+    if option is None or isinstance(option, bool | int | float | str):
+        return option
+    if isinstance(option, os.PathLike):
+        return os.fspath(option)
+    if isinstance(option, list | tuple):
+        return [_to_json(part) for part in option]
+    raise DataError("resume=True needs labels, weights and columns by name, or .npy files.")
+
+
+def find_finished(
+    path: str | os.PathLike[str] | None, run: Mapping[str, Any], *, overwrite: bool
+) -> Dataset | None:
+    """The store that this run would make, if there is one; an error if another is in its way."""
+    if path is None:
+        raise DataError("resume=True needs the path of a store.")
+    folder = Path(path).expanduser().absolute()
+    if not (folder / MANIFEST).is_file():
+        return None
+    try:
+        if read_manifest(folder).get("run") == run:
+            return Dataset(folder)
+    except StoreError:
+        if not overwrite:
+            raise
+    if overwrite:
+        return None
+    raise StoreError(
+        f"{folder}: has a store of other files or options, or the files have changed; "
+        "choose another path, or remove that store."
+    )

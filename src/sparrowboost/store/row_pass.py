@@ -1,0 +1,134 @@
+"""The pass over the source in which every row is binned and written to the store."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrowboost import __version__
+from sparrowboost.readers.table import AHEAD, CodedBlock, Table
+from sparrowboost.runtime.errors import DataError
+from sparrowboost.runtime.progress import Progress, Task, log
+from sparrowboost.runtime.threads import ordered_map
+from sparrowboost.store.binning import Binning
+from sparrowboost.store.dataset import Dataset
+from sparrowboost.store.shuffle import Records
+from sparrowboost.store.stages import Stage
+from sparrowboost.store.writer import StoreWriter
+
+SHOWN_EMPTY = 8  # columns without values whose names are in the warning
+
+
+@dataclass(frozen=True)
+class RowPass:
+    """One pass over the source: rows are binned, and put into the store.
+
+    Parameters
+    ----------
+    table : Table
+    binning : Binning
+    store : StoreWriter
+        Started, and still empty.
+    stages : list of Stage
+    block_rows : int
+        Rows that are binned at once.
+    n_jobs : int
+        Threads that bin.
+    seed : int
+        The random state that goes into the manifest.
+    """
+
+    table: Table
+    binning: Binning
+    store: StoreWriter
+    stages: Sequence[Stage]
+    block_rows: int
+    n_jobs: int
+    seed: int
+
+    def run(self, progress: Progress, stop: threading.Event) -> Iterator[Dataset | None]:
+        """Read all rows: yields the data set after each stage, at last the finished one.
+
+        None stands for a stage after which all rows have the same label.
+        """
+        seen = SeenValues(self.binning)
+        labels = self.table.labels
+        with self.store, progress.task("binning rows", self.table.source.n_rows) as task:
+            with closing(self._fill_store(task, seen, stop)) as stages:
+                for _ in stages:
+                    self.store.end_stage()
+                    both = labels.n_values == 2
+                    yield self.store.snapshot(labels.order(), self._about()) if both else None
+            self.store.end_stage()
+            seen.warn_of_empty()
+            yield self.store.finish(labels.order(), self._about())
+
+    def _about(self) -> dict[str, Any]:
+        """What the manifest says of the source."""
+        return {
+            "label": self.table.label.name,
+            "classes": self.table.labels.classes,
+            "source": self.table.source.name,
+            "random_state": self.seed,
+            "sparrowboost": __version__,
+        }
+
+    def _fill_store(self, task: Task, seen: SeenValues, stop: threading.Event) -> Generator[None]:
+        """Bin all rows and put them into the store; yields after each stage but the last."""
+        only = [number for stage in self.stages for number in stage.only or ()] or None
+        ends = [stage.n_rows for stage in self.stages] if only else []
+        with (
+            closing(self.table.blocks(self.block_rows, only)) as blocks,
+            closing(ordered_map(self._bin, blocks, self.n_jobs, self.n_jobs + AHEAD)) as results,
+        ):
+            for records, codes in results:
+                self.store.put(records, codes)
+                task.advance(len(records), records.nbytes)
+                seen.add(records)
+                if stop.is_set():
+                    raise DataError("ingest was stopped.")
+                if ends:
+                    ends[0] -= len(records)
+                    if ends[0] == 0:  # no block is in two stages
+                        del ends[0]
+                        if ends:
+                            yield
+        if ends:
+            name = self.table.source.name
+            raise DataError(f"{name}: has fewer rows than it says; write it again.")
+
+    def _bin(self, block: CodedBlock) -> tuple[Records, npt.NDArray[np.uint8]]:
+        """A block as records, and its label codes."""
+        layout = self.store.layout
+        records = np.empty((len(block.codes), layout.row_bytes), np.uint8)
+        self.binning.apply(block.batch, records[:, : layout.n_features])
+        if block.weights is not None:
+            records[:, layout.n_features :] = block.weights[:, None].view(np.uint8)
+        return records, block.codes
+
+
+class SeenValues:
+    """Which columns have any value so far."""
+
+    def __init__(self, binning: Binning) -> None:
+        self._names = binning.names
+        self._missing = binning.n_bins.astype(np.uint8) - 1
+        self._seen = np.zeros(len(self._names), bool)
+
+    def add(self, records: Records) -> None:
+        if not self._seen.all():
+            unseen = np.flatnonzero(~self._seen)
+            self._seen[unseen] = (records[:, unseen] != self._missing[unseen]).any(0)
+
+    def warn_of_empty(self) -> None:
+        """Warn of columns without any value: no tree can use them, and they may be a mistake."""
+        empty = [name for name, seen in zip(self._names, self._seen, strict=True) if not seen]
+        if empty:
+            more = f" and {len(empty) - SHOWN_EMPTY} more" if len(empty) > SHOWN_EMPTY else ""
+            log.warning("no values, all missing: %s%s", ", ".join(empty[:SHOWN_EMPTY]), more)

@@ -1,0 +1,195 @@
+"""The files of a store. This module and the writer are the only ones that know them.
+
+    store/
+      rows-<id>.bin   the rows, end to end: d bins each, and a float32 weight if there are weights.
+                      The rows of a block are in one or more runs of the file, see shuffle.py
+      manifest.json   the blocks: where they are, their labels and checksums, and the name of the
+                      file. Written last, in one step: until then, an older store stays valid
+      ingest.lock     only while an ingest is writing here
+
+All rows of a block have the same label, so that more of the rare label can be read without reading
+all of the other. Each row is in a random block of its label, and the rows of a block are read in
+random order: any run of blocks of a label is a random sample of its rows. Where the source was read
+in stages (`staged.py`), this holds within each stage, and stages are random parts of the source.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrowboost.runtime.errors import StoreError
+from sparrowboost.store.binning import Binning
+from sparrowboost.store.lookup import Bins
+from sparrowboost.store.shuffle import Records, Run, StoredBlock, file_bytes, permuted, read_block
+from sparrowboost.store.storage import Block
+
+FORMAT = "sparrow-store"
+VERSION = 2
+MANIFEST, LOCK, SCRATCH = "manifest.json", "ingest.lock", "scratch"
+PROGRESS = ("progress.npz", "progress.npz.tmp")  # of unfinished ingests by earlier versions
+ROWS = re.compile(r"rows-[0-9a-f]{8}\.bin")
+WEIGHT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a row's bytes are laid out."""
+
+    n_features: int
+    weighted: bool
+
+    @property
+    def row_bytes(self) -> int:
+        return self.n_features + WEIGHT_BYTES * self.weighted
+
+
+class StoredRows:
+    """The rows of a store on disk, or those that an ingest has stored so far.
+
+    Parameters
+    ----------
+    path : Path
+        The store's folder.
+    manifest : dict
+    binning : Binning
+        The features of the manifest.
+    """
+
+    def __init__(self, path: Path, manifest: dict[str, Any], binning: Binning) -> None:
+        self.path, self.binning = path, binning
+        self.weighted: bool = manifest["weighted"]
+        self.classes: tuple[Any, Any] = tuple(manifest["classes"])
+        self.label_name: str = manifest["label"]
+        self._file = path / manifest["file"]
+        self._seed: int = manifest["random_state"]
+        self._layout = Layout(len(binning.features), self.weighted)
+        label_of = manifest["label_of"]
+        self._blocks = [
+            StoredBlock(label_of[code], [Run(*run) for run in runs])
+            for code, runs in manifest["blocks"]
+        ]
+        self.block_rows = np.array([block.n_rows for block in self._blocks], np.int64)
+        self.block_label = np.array([block.code for block in self._blocks], np.int64)
+        self.n_rows = int(self.block_rows.sum())
+
+    @property
+    def summary(self) -> str:
+        return f"rows={self.n_rows:,}, features={self._layout.n_features}"
+
+    @property
+    def n_bytes(self) -> int:
+        return self.n_rows * self._layout.row_bytes
+
+    @property
+    def largest_block(self) -> int:
+        return int(self.block_rows.max())
+
+    def check_size(self) -> None:
+        """A StoreError if the file is not as long as the manifest says."""
+        try:
+            size = self._file.stat().st_size
+        except OSError as error:
+            raise StoreError(
+                f"{self._file}: cannot be read ({error.strerror}); ingest again."
+            ) from None
+        expected = file_bytes(self._blocks, self._layout.row_bytes)
+        if size != expected:
+            raise StoreError(
+                f"{self._file}: has {size:,} bytes where the manifest says {expected:,}; "
+                "the store is damaged, ingest again."
+            )
+
+    def read_block(self, index: int, *, shuffled: bool = True) -> Block:
+        n_blocks, width = len(self._blocks), self._layout.row_bytes
+        if not 0 <= index < n_blocks:
+            raise IndexError(f"block {index} of a store that has {n_blocks}")
+        block = self._blocks[index]
+        try:
+            file = os.open(self._file, os.O_RDONLY)
+        except OSError as error:
+            raise StoreError(f"{self._file}: cannot be read ({error.strerror}).") from None
+        try:
+            records = read_block(file, block, width)
+        except OSError as error:
+            raise StoreError(
+                f"{self._file}: block {index} cannot be read ({error.strerror})."
+            ) from None
+        finally:
+            os.close(file)
+        if records is None:
+            start = block.runs[0].start * width
+            raise StoreError(
+                f"{self._file}: block {index} of {n_blocks} is damaged (from byte {start:,} on); "
+                "ingest again."
+            )
+        order = permuted(len(records), self._seed, index) if shuffled else None
+        bins, weight = self._split_records(records, order)
+        return Block(bins, np.full(len(bins), block.code, np.uint8), weight)
+
+    def _split_records(
+        self, records: Records, order: npt.NDArray[np.uint32] | None
+    ) -> tuple[Bins, npt.NDArray[np.float32] | None]:
+        """Bins and weights of records, in the order given."""
+        from sparrowboost.kernels.rows import gather_rows
+
+        if order is None:
+            if not self.weighted:
+                return records, None
+            order = np.arange(len(records), dtype=np.uint32)
+        n = len(order)
+        bins = np.empty((n, self._layout.n_features), np.uint8)
+        weight = np.empty(n * self.weighted, np.float32)
+        gather_rows(records, order, bins, weight.view(np.uint8).reshape(-1, WEIGHT_BYTES))
+        return bins, weight if self.weighted else None
+
+
+def open_store(path: str | os.PathLike[str]) -> StoredRows:
+    """The rows of a finished store; a StoreError if it is missing or damaged."""
+    folder = Path(path).expanduser().absolute()
+    manifest = read_manifest(folder)
+    rows = StoredRows(folder, manifest, Binning.from_json(manifest["features"]))
+    rows.check_size()
+    return rows
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a store; a StoreError if there is no valid one."""
+    file = path / MANIFEST
+    try:
+        manifest = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        raise StoreError(_no_manifest(path)) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise StoreError(f"{file}: cannot be read ({error}); ingest again.") from None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise StoreError(f"{path}: not a Sparrow store.")
+    if manifest.get("version") != VERSION:
+        raise StoreError(
+            f"{path}: has store version {manifest.get('version')}, this Sparrow reads version "
+            f"{VERSION}; ingest again with this one."
+        )
+    if manifest.pop("crc32", None) != manifest_crc(manifest):
+        raise StoreError(f"{file}: is damaged (its checksum does not match); ingest again.")
+    return manifest
+
+
+def _no_manifest(path: Path) -> str:
+    if not path.exists():
+        return f"{path}: no such store; make one with `sparrow ingest` or sparrowboost.ingest()."
+    if (path / LOCK).exists():
+        return f"{path}: the store is unfinished, its ingest was interrupted; ingest again."
+    return f"{path}: not a Sparrow store (it has no {MANIFEST})."
+
+
+def manifest_crc(manifest: dict[str, Any]) -> int:
+    """The checksum of a manifest without its own."""
+    return zlib.crc32(json.dumps(manifest, sort_keys=True).encode())

@@ -1,0 +1,46 @@
+"""Compiles the kernels of an ingest, or loads them, before memory is measured and divided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from sparrowboost.readers.formats import Kind
+from sparrowboost.store.binning import WORK_DTYPES
+from sparrowboost.store.lookup import read_only
+
+
+def warm_up(kinds: Iterable[Kind]) -> None:
+    """Call each kernel that features of these kinds need."""
+    from sparrowboost.kernels.bins import (
+        bin_by_bits,
+        bin_by_grid,
+        bin_by_search,
+        bin_by_table,
+        bin_codes,
+    )
+    from sparrowboost.kernels.rows import gather_rows, random_order, scatter_rows
+    from sparrowboost.readers.pages import PageBuffers
+
+    byte = np.zeros((1, 2), np.uint8)
+    out, table = byte[:, 0], np.zeros(1 << 16, np.uint8)
+    zero, missing = np.zeros(1, np.int64), np.uint8(0)
+    for dtype in {WORK_DTYPES[kind] for kind in kinds}:
+        x = read_only(np.zeros(1, dtype))
+        if dtype is np.int32:
+            bin_by_table(x, table, out)
+            bin_codes(byte, np.zeros((1, 256), np.uint8), zero, np.empty((2, 1), np.uint8))
+            PageBuffers(1).take(0)
+            continue
+        low = np.float32(1) if dtype is np.float32 else np.float64(1)
+        thresholds = np.zeros(256, dtype)
+        bin_by_grid(x, thresholds, table, low, low, 1, missing, out)
+        bin_by_bits(x, thresholds, table, 1, missing, out)
+        bin_by_search(x, thresholds, missing, out)
+        if dtype is np.int64:
+            bin_by_table(read_only(np.zeros(1, np.uint8)), table, out)
+    scatter_rows(byte, table[:1], 0, np.uint64(0), np.uint64(0), byte[None].copy(), zero.copy())
+    order = np.zeros(1, np.uint32)
+    random_order(np.uint64(0), order)
+    gather_rows(byte, order, byte[:, :1].copy(), byte[:0])
