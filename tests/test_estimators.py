@@ -439,11 +439,11 @@ def test_the_accuracy_on_a_file_is_that_on_its_rows(by_name, frame, tmp_path):
         SparrowClassifier().score(tmp_path / "rows.parquet", "y")
 
 
-def test_scores_are_half_the_log_odds_and_tell_the_class(numbers):
+def test_the_decision_function_is_the_log_odds_and_decides_the_class(numbers):
     X, y = numbers
     clf = small().fit(X, y)
     score, p = clf.decision_function(X), clf.predict_proba(X)
-    np.testing.assert_allclose(score, np.log(p[:, 1] / p[:, 0]) / 2, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(score, np.log(p[:, 1] / p[:, 0]), rtol=1e-5, atol=1e-7)
     np.testing.assert_array_equal(clf.predict(X), clf.classes_[p.argmax(1)])
     np.testing.assert_array_equal(clf.predict(X), score > 0)
     np.testing.assert_array_equal(score, clf.model_.decision_function(X))
@@ -461,6 +461,25 @@ def test_stages_are_the_model_after_each_tree(numbers, kept, monkeypatch):
         np.testing.assert_array_equal(scores, clf.model_.decision_function(X, n_trees=n_trees))
     for one, other in zip(clf.staged_predict(X), clf.staged_predict_proba(X), strict=True):
         np.testing.assert_array_equal(one, other[:, 1] > 0.5)
+
+
+def test_a_classifier_is_exported_like_its_model(frame, tmp_path):
+    clf = small().fit(frame, "y")
+    for data in (None, frame):
+        clf.to_xgboost(tmp_path / "a.json", data=data)
+        clf.model_.to_xgboost(tmp_path / "b.json", data=data)
+        assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
+    with pytest.raises(NotFittedError):
+        SparrowClassifier().to_xgboost(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("weight", [2.0, np.float32(0.5)])
+def test_one_number_is_the_weight_of_all_rows(numbers, weight):
+    X, y = numbers
+    assert_same_trees(
+        small().fit(X, y, sample_weight=weight).model_,
+        small().fit(X, y, sample_weight=np.full(len(X), weight)).model_,
+    )
 
 
 def test_importances_are_shares_of_the_loss_removed_or_of_the_splits(numbers):
@@ -488,10 +507,11 @@ def test_random_state_is_what_scikit_learn_means_by_it(numbers):
 
     data = ingest(X, label=y, random_state=5, verbose=0)
     assert_same_trees(model(5), train(data, random_state=5, verbose=0, **kwargs))
-    assert_same_trees(model(np.random.RandomState(3)), model(np.random.RandomState(3)))
-    state = np.random.RandomState(3)
-    first, second = model(state), model(state)
-    assert first.trees[0].value.tobytes() != second.trees[0].value.tobytes()
+    for generator in (np.random.RandomState, np.random.default_rng):
+        assert_same_trees(model(generator(3)), model(generator(3)))
+        state = generator(3)
+        first, second = model(state), model(state)
+        assert first.trees[0].value.tobytes() != second.trees[0].value.tobytes()
     np.random.seed(3)
     a = model(None)
     np.random.seed(3)
@@ -652,7 +672,7 @@ def test_wrong_input_is_told(numbers, frame, tmp_path):
         ((X, y), {"eval_set": X}, "which are its labels"),
         ((X, y), {"eval_set": (X, y, y, y)}, "4 parts"),
         ((X, y), {"eval_set": (X[:, :2], y)}, "2 features"),
-        ((X, y), {"eval_set": (X, np.where(y, "a", "b"))}, "none of the training data's"),
+        ((X, y), {"eval_set": (X, np.where(y, "a", "b"))}, "not in the training data"),
         ((pl.from_pandas(frame).lazy(), "y"), {}, "LazyFrame has no rows yet"),
         (
             (pd.DataFrame(X).rename(columns=lambda c: f"c{c // 2}"), y),

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from numbers import Number
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import assert_all_finite, check_random_state
+from sklearn.utils import assert_all_finite, check_array
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import (
-    _check_sample_weight,
     check_consistent_length,
     check_is_fitted,
     column_or_1d,
@@ -27,9 +27,9 @@ from sparrowboost.learner.training import train
 from sparrowboost.learner.validation import FALLS
 from sparrowboost.model.evaluation import evaluate
 from sparrowboost.model.importance import KINDS, feature_importances
-from sparrowboost.model.losses import probability
+from sparrowboost.model.losses import log_odds, probabilities
 from sparrowboost.model.model import Model, load_model
-from sparrowboost.model.predict import BLOCK_ROWS, staged_scores
+from sparrowboost.model.predict import staged_scores
 from sparrowboost.readers.base import check_names
 from sparrowboost.readers.forms import (
     as_numbers,
@@ -43,11 +43,12 @@ from sparrowboost.readers.forms import (
     places,
     renamed,
 )
+from sparrowboost.readers.options import ReadOptions
 from sparrowboost.report.history import History
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.memory import resolve_limit, rss
 from sparrowboost.store.dataset import Dataset
-from sparrowboost.store.ingest import ingest
+from sparrowboost.store.ingest import RandomState, check_seed, ingest
 from sparrowboost.store.views import split
 
 VALIDATION = "validation_0"  # what `evals_result_` calls the validation data, as XGBoost does
@@ -141,10 +142,10 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     n_jobs : int or None, default=None
         Threads, of `predict`, too. None and -1: as many as this process may use. The model does not
         depend on it.
-    random_state : int, RandomState instance or None, default=None
-        Of the shuffle, of samples, and of the rows set aside. The same number gives the same model;
-        None gives another each time, but for tables of which all rows are looked at for bins (up to
-        200,000) and none is set aside.
+    random_state : int, Generator, RandomState or None, default=None
+        Seed of the shuffle, the samples, and the validation rows. The same number gives the same
+        model. None draws from numpy's global generator; the model then varies from fit to fit,
+        except on tables of up to 200,000 rows without rows set aside.
     verbose : int, default=0
         0 is silent, as is usual in scikit-learn; 1 shows progress.
 
@@ -209,7 +210,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         gamma_0: float = 0.25,
         importance_type: str = "gain",
         n_jobs: int | None = None,
-        random_state: int | np.random.RandomState | None = None,
+        random_state: RandomState = None,
         verbose: int = 0,
     ) -> None:
         self.n_estimators = n_estimators
@@ -290,9 +291,9 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         # Should this fail, there is no model: the last one may not fit the columns and classes.
         self.__dict__.pop("model_", None)
         params = self._params()
-        how: dict[str, Any] = {"header": header, "format": format}
-        seed = _seed(self.random_state)
-        dataset, limit = self._open(X, y, sample_weight, seed, how)
+        read = ReadOptions(header=header, format=format)
+        seed = check_seed(self.random_state)
+        dataset, limit = self._open(X, y, sample_weight, seed, read)
         apart = not (isinstance(X, Dataset) or y is None or is_column(y))
         rows, valid = dataset, self._validation(eval_set, dataset, labels_apart=apart)
         if self.early_stopping_rounds is not None and eval_set is None:
@@ -307,7 +308,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             n_jobs=self.n_jobs,
             random_state=seed,
             verbose=self.verbose,
-            **how,
+            **vars(read),
             **params,
         )
         if not apart:
@@ -330,7 +331,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return params
 
     def _open(
-        self, X: Any, y: Any, sample_weight: Any, seed: int, how: dict[str, Any]
+        self, X: Any, y: Any, sample_weight: Any, seed: int, read: ReadOptions
     ) -> tuple[Dataset, int]:
         """The rows to train on, and the memory limit of training."""
         limit = resolve_limit(self.memory_limit)
@@ -355,7 +356,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             random_state=seed,
             verbose=self.verbose,
             wait=False,
-            **how,
+            **vars(read),
         )
         if self._by_name:
             self._learn_columns(dataset)
@@ -386,7 +387,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             y = self._checked_labels(y)
             check_consistent_length(X, y)
         if sample_weight is not None and not is_column(sample_weight):
-            sample_weight = _check_sample_weight(sample_weight, X)
+            sample_weight = self._checked_weights(sample_weight, X)
         return X, y, sample_weight
 
     def _check_columns(self, X: Any, *, reset: bool) -> None:
@@ -413,6 +414,22 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         self.classes_ = classes
         return y
+
+    def _checked_weights(self, sample_weight: Any, X: Any) -> npt.NDArray[Any]:
+        if isinstance(sample_weight, Number):  # one for all rows, which scikit-learn allows
+            sample_weight = np.full(X.shape[0], sample_weight)
+        weights: npt.NDArray[Any] = check_array(
+            sample_weight,
+            ensure_2d=False,
+            dtype=[np.float64, np.float32],
+            input_name="sample_weight",
+        )
+        if weights.ndim != 1:
+            raise DataError("sample_weight must be a 1D array or a number; pass one per row.")
+        check_consistent_length(X, weights)
+        if not weights.any():
+            raise DataError("sample_weight is zero for all rows; pass some that are positive.")
+        return weights
 
     def _checked_array(self, X: Any, *, reset: bool) -> Any:
         """An array of rows; lists become one, arrays stay what they are."""
@@ -495,10 +512,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def decision_function(
         self, X: Any, *, header: bool = True, format: str | None = None
     ) -> npt.NDArray[np.float32]:
-        """Scores: half the log odds of the second class.
-
-        Above 0, the second class is the more likely one; the probability that belongs to a score s
-        is 1 / (1 + exp(-2 s)).
+        """The log odds of the second class; above 0, it is the likelier one.
 
         Parameters
         ----------
@@ -529,7 +543,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         (n, 2) ndarray
             In the order of `classes_`.
         """
-        return _both(self.decision_function(X, **how))
+        return probabilities(self.decision_function(X, **how))
 
     def predict(self, X: Any, **how: Any) -> npt.NDArray[Any]:
         """The more likely class of each row.
@@ -571,24 +585,27 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         result = evaluate(self.model_, rows, label=y, weight=sample_weight, verbose=0, **how)
         return result.accuracy
 
-    def staged_decision_function(self, X: Any, **how: Any) -> Iterator[npt.NDArray[np.float32]]:
-        """The scores of `decision_function` after each tree.
+    def staged_decision_function(
+        self, X: Any, *, header: bool = True, format: str | None = None
+    ) -> Iterator[npt.NDArray[np.float32]]:
+        """The values of `decision_function` after each tree.
 
-        X is read once. Scores and up to 64 MB of bins (a byte for each value) stay in memory; more
+        X is read once. Memory holds the values and up to 64 MB of bins (one byte per value); more
         bins go to a temporary file.
 
         Parameters
         ----------
-        X, **how : as in `decision_function`
+        X, header, format : as in `decision_function`
 
         Yields
         ------
         (n,) ndarray of float32
         """
         check_is_fitted(self)
-        m, how = self.model_, {**how, "n_jobs": self.n_jobs}
-        rows = self._rows(X, m.feature_names)
-        return staged_scores(m.binning, m.forest, m.base_score, m.n_trees, rows, **how)
+        rows = self._rows(X, self.model_.feature_names)
+        read = ReadOptions(header=header, format=format)
+        scores = staged_scores(self.model_, rows, self.n_jobs, read)
+        return (log_odds(score) for score in scores)
 
     def staged_predict_proba(self, X: Any, **how: Any) -> Iterator[npt.NDArray[np.float64]]:
         """The probabilities of `predict_proba` after each tree, as in `staged_decision_function`.
@@ -597,7 +614,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ------
         (n, 2) ndarray
         """
-        return map(_both, self.staged_decision_function(X, **how))
+        return map(probabilities, self.staged_decision_function(X, **how))
 
     def staged_predict(self, X: Any, **how: Any) -> Iterator[npt.NDArray[Any]]:
         """The classes of `predict` after each tree, as in `staged_decision_function`.
@@ -657,25 +674,35 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._keep_scores({})
         return self
 
+    def to_xgboost(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        data: Any = None,
+        header: bool = True,
+        format: str | None = None,
+    ) -> None:
+        """Write an XGBoost model file that gives the same probabilities.
+
+        See `Model.to_xgboost`; `model_.xgboost_frame` converts data to what XGBoost needs.
+
+        Parameters
+        ----------
+        path : str or path
+            Must end in .json.
+        data : anything that `fit` takes but a Dataset, optional
+            Rows to count in each leaf (XGBoost's "cover"), which SHAP values depend on; a few
+            thousand are enough. Default: every leaf counts as one row.
+        header, format : as in `sparrowboost.ingest`
+            For that data.
+        """
+        check_is_fitted(self)
+        if data is not None:
+            data = self._rows(data, self.model_.feature_names)
+        self.model_.to_xgboost(path, data=data, header=header, format=format)
+
     @property
     def feature_importances_(self) -> npt.NDArray[np.float64]:
         """(n_features_in_,) shares of the features, by `importance_type`."""
         check_is_fitted(self)
         return feature_importances(self.model_, self.importance_type)
-
-
-def _seed(random_state: int | np.random.RandomState | None) -> int:
-    """A seed; a whole number is its own, as it is of `ingest` and `train`."""
-    if isinstance(random_state, int | np.integer):
-        return int(random_state)
-    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
-
-
-def _both(score: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    """(n, 2) probabilities; what they take besides themselves does not grow with n."""
-    both = np.empty((len(score), 2))
-    for start in range(0, len(score), BLOCK_ROWS):
-        rows = slice(start, start + BLOCK_ROWS)
-        both[rows, 1] = probability(score[rows])
-        both[rows, 0] = 1 - both[rows, 1]
-    return both

@@ -28,6 +28,7 @@ from sparrowboost.learner.warm_up import warm_up
 from sparrowboost.model.losses import Loss, base_score, get_loss
 from sparrowboost.model.model import Model
 from sparrowboost.readers.labels import MAX_WEIGHT
+from sparrowboost.readers.options import ReadOptions
 from sparrowboost.runtime.errors import DataError, MemoryLimitError
 from sparrowboost.runtime.memory import give_back_early, resolve_limit
 from sparrowboost.runtime.progress import Progress, compiling, log, make_progress
@@ -141,8 +142,8 @@ def train(
         workers, validation = stack.enter_context(WorkerPool(n_jobs)), None
         if valid is not None:
             validation = Validation(
-                valid, model, dataset.label_name, p.eval_metric, division.valid_bytes, factors,
-                workers, header=header, format=format,
+                valid, model, p.eval_metric, division.valid_bytes, factors, workers,
+                ReadOptions(header=header, format=format),
             )  # fmt: skip
         sizes, saved, found = division.sizes, None, None
         folder, strata = dataset.path if scratch is None else Path(scratch), None

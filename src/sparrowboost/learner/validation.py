@@ -16,9 +16,8 @@ from sparrowboost.model.labelled import read_labelled
 from sparrowboost.model.losses import MAX_MARGIN
 from sparrowboost.model.metrics import auc
 from sparrowboost.model.model import Model
-from sparrowboost.model.predict import (
-    BLOCK_ROWS,
-)
+from sparrowboost.model.predict import BLOCK_ROWS
+from sparrowboost.readers.options import ReadOptions
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.threads import WorkerPool
 from sparrowboost.store.dataset import Block, Dataset
@@ -45,7 +44,6 @@ class Validation:
         source's label column has the name that the training data's had.
     model : Model
         Before its first tree.
-    label_name : str
     metric : str
         By which the best tree is found.
     most_bytes : int
@@ -54,21 +52,19 @@ class Validation:
         Factors of the weights of negatives and positives.
     workers : WorkerPool, optional
         Threads that share the rows out; without, the caller does all.
-    header, format : as in `ingest`
+    read : ReadOptions, optional
+        How to read files.
     """
 
     def __init__(
         self,
         valid: Any,
         model: Model,
-        label_name: str,
         metric: str,
         most_bytes: int,
         class_weight: tuple[float, float] | None = None,
         workers: WorkerPool | None = None,
-        *,
-        header: bool = True,
-        format: str | None = None,
+        read: ReadOptions | None = None,
     ) -> None:
         self._metric, self._workers = metric, workers
         self.best_score = math.inf if FALLS[metric] else -math.inf
@@ -78,7 +74,7 @@ class Validation:
         if isinstance(valid, Dataset):
             blocks = _stored(valid, model, most_rows)
         else:
-            blocks = read_labelled(valid, model, label_name, header=header, format=format)
+            blocks = read_labelled(valid, model, read or ReadOptions())
         self._bins, self._label, self._weight = _load(blocks, most_rows)
         if class_weight is not None:
             factor = np.array(class_weight, np.float32)[self._label]

@@ -11,11 +11,12 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
 from sparrowboost import __version__
+from sparrowboost.model.ensemble import Ensemble
 from sparrowboost.model.losses import LOSSES
 from sparrowboost.model.tree import MASK_WORDS, Tree
 from sparrowboost.readers.formats import Kind
@@ -42,17 +43,6 @@ INFINITIES = {"inf": math.inf, "-inf": -math.inf}  # for which JSON has no word
 RUN = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?")
 
 
-class Contents(NamedTuple):
-    """What a model file holds: the fields of `sparrowboost.Model`."""
-
-    binning: Binning
-    classes: tuple[Any, Any]
-    loss: str
-    base_score: float
-    trees: tuple[Tree, ...]
-    label_name: str
-
-
 class DocumentError(Exception):
     """What is wrong with a document, and what to do; the file's name is for others to say."""
 
@@ -61,7 +51,7 @@ class DocumentError(Exception):
         self.what = what
 
 
-def check_document(document: Any) -> Contents:
+def check_document(document: Any) -> Ensemble:
     """The model that a parsed file describes; a DocumentError says what of it is not one."""
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise DocumentError("not a model of Sparrow", "give a file that save_model wrote")
@@ -79,7 +69,7 @@ def check_document(document: Any) -> Contents:
     most = abs(base_score) + sum(float(np.abs(tree.value).max()) for tree in trees)
     if most > MAX_SCORE:
         raise DocumentError("the values of its leaves add up to more than a float32 can hold")
-    return Contents(Binning(features), classes, loss, base_score, trees, label_name)
+    return Ensemble(Binning(features), classes, loss, base_score, trees, label_name)
 
 
 def _check_version(document: dict[str, Any]) -> None:

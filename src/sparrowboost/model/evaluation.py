@@ -12,7 +12,8 @@ from sparrowboost.model.labelled import read_labelled
 from sparrowboost.model.losses import MAX_MARGIN, probability
 from sparrowboost.model.metrics import area, mean_precision
 from sparrowboost.model.model import Model, check_model
-from sparrowboost.model.predict import BlockSizes, load_kernels, score_bins
+from sparrowboost.model.predict import BlockBudget, load_kernels
+from sparrowboost.readers.options import ReadOptions
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.memory import give_back_early, parse_size
 from sparrowboost.runtime.progress import make_progress
@@ -121,16 +122,11 @@ def evaluate(
     limit = None if memory_limit is None else parse_size(memory_limit)
     if limit is not None:
         give_back_early()
-        load_kernels(model.binning, model.forest)
+        load_kernels(model)
     sums = _Sums()
-    blocks = read_labelled(
-        (data, label, weight),
-        model,
-        model.label_name,
-        header=header,
-        format=format,
-        sizes=BlockSizes(limit, 1, RESULT_BYTES),
-    )
+    read = ReadOptions(header=header, format=format)
+    budget = BlockBudget(limit, 1, RESULT_BYTES)
+    blocks = read_labelled((data, label, weight), model, read, budget)
     with (
         make_progress(verbose) as progress,
         progress.task("evaluating", None) as task,
@@ -155,7 +151,7 @@ class _Sums:
 
     def add(self, block: Block, model: Model) -> None:
         bins, label, weight = block
-        score = score_bins(bins, model.forest, model.base_score, model.n_trees)
+        score = model.score(bins)
         w = np.ones(len(label)) if weight is None else weight.astype(np.float64)
         positive = label == 1
         self.n_rows += len(label)

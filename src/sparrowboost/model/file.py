@@ -43,11 +43,11 @@ from sparrowboost import __version__
 from sparrowboost.model.check import (
     FORMAT,
     VERSION,
-    Contents,
     DocumentError,
     bin_words,
     check_document,
 )
+from sparrowboost.model.ensemble import Ensemble
 from sparrowboost.model.tree import Tree
 from sparrowboost.runtime.disk import replace_file
 from sparrowboost.runtime.errors import DiskFullError, ModelFileError
@@ -61,10 +61,10 @@ GZIP = b"\x1f\x8b"  # the first bytes of a packed file
 # -- files ---------------------------------------------------------------------------------------
 
 
-def write_model(path: str | os.PathLike[str], contents: Contents) -> None:
+def write_model(path: str | os.PathLike[str], ensemble: Ensemble) -> None:
     """Write a model file, packed if its name ends in .gz; nothing that could not be read again."""
     try:
-        data = _render(contents).encode(errors="backslashreplace")  # half a pair: refused below
+        data = _render(ensemble).encode(errors="backslashreplace")  # half a pair: refused below
         _check_size(data)
         check_document(_parse(data))
     except DocumentError as error:
@@ -86,8 +86,8 @@ def write_file(path: str | os.PathLike[str], data: bytes) -> None:
         raise ModelFileError(f"{file}: cannot be written ({why}); choose another path.") from None
 
 
-def read_model(path: str | os.PathLike[str]) -> Contents:
-    """What a model file holds; a ModelFileError says why it cannot be used."""
+def read_model(path: str | os.PathLike[str]) -> Ensemble:
+    """The ensemble in a model file; a ModelFileError says why it cannot be used."""
     file = Path(path).expanduser().absolute()
     try:
         return check_document(_parse(_read(file)))
@@ -153,21 +153,21 @@ def _no_constant(name: str) -> Any:
 # -- writing -------------------------------------------------------------------------------------
 
 
-def _render(contents: Contents) -> str:
+def _render(ensemble: Ensemble) -> str:
     """The text: a line for each feature, and for each list of a tree."""
-    features = contents.binning.features
+    features = ensemble.binning.features
     head = {
         "format": FORMAT,
         "version": VERSION,
         "sparrowboost": __version__,
-        "loss": contents.loss,
-        "base_score": float(contents.base_score),
-        "label": contents.label_name,
-        "classes": [_label_to_json(label) for label in contents.classes],
+        "loss": ensemble.loss,
+        "base_score": float(ensemble.base_score),
+        "label": ensemble.label_name,
+        "classes": [_label_to_json(label) for label in ensemble.classes],
     }
     lines = [f"{_dump(key)}: {_dump(value)}" for key, value in head.items()]
     lines.append(_block("features", (_dump(feature.to_json()) for feature in features)))
-    lines.append(_block("trees", (_tree_text(tree, features) for tree in contents.trees)))
+    lines.append(_block("trees", (_tree_text(tree, features) for tree in ensemble.trees)))
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 

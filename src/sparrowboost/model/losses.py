@@ -5,7 +5,8 @@ H(x) is the score, y = -1 or +1 the label, u a row's importance:
     exponential   u exp(-y H)               weight u exp(-y H)             the paper's
     logistic      u ln(1 + exp(-2 y H))     weight u / (1 + exp(2 y H))    at most u
 
-Under both, the probability that fits a score is 1 / (1 + exp(-2 H)). Nothing else looks inside.
+Under both, the log odds of a positive label are 2 H, and its probability is 1 / (1 + exp(-2 H)).
+What users get is in log odds, as in scikit-learn; scores inside are H, as in the paper.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ Sums = npt.NDArray[np.float64]
 
 MAX_STEP = 2.0  # of one leaf, before the learning rate: from even odds to 98 %
 LEAF_L2 = 3.0  # rows of ordinary weight, added to the curvature of a leaf: few rows prove little
+PART_ROWS = 16_384  # turned into probabilities at a time
 MAX_MARGIN = 40.0  # exp(40) is far from float32's largest number, also times an importance
 
 
@@ -100,6 +102,25 @@ def base_score(negative: float, positive: float) -> float:
     return 0.5 * float(np.log(positive / negative))
 
 
+def log_odds(score: Floats) -> Floats:
+    """The log odds of a positive label, 2 H; exact, since doubling rounds nothing."""
+    return np.float32(2) * score
+
+
 def probability(score: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-    """How probable a positive label is."""
-    return 1 / (1 + np.exp(np.clip(-2 * score.astype(np.float64), -700, 700)))
+    """The probability of a positive label."""
+    return _logistic(2 * score.astype(np.float64))
+
+
+def probabilities(log_odds: Floats) -> npt.NDArray[np.float64]:
+    """(n, 2) probabilities of both labels; what it takes besides these does not grow with n."""
+    both = np.empty((len(log_odds), 2))
+    for start in range(0, len(log_odds), PART_ROWS):
+        rows = slice(start, start + PART_ROWS)
+        both[rows, 1] = _logistic(log_odds[rows].astype(np.float64))
+        both[rows, 0] = 1 - both[rows, 1]
+    return both
+
+
+def _logistic(log_odds: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return 1 / (1 + np.exp(np.clip(-log_odds, -700, 700)))

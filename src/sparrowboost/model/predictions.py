@@ -15,11 +15,12 @@ import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 from pyarrow import types as pt
 
-from sparrowboost.model.losses import probability
+from sparrowboost.model.losses import log_odds, probability
 from sparrowboost.model.model import Model, check_model
-from sparrowboost.model.predict import load_kernels, score_bins, stream
+from sparrowboost.model.predict import load_kernels, stream
 from sparrowboost.readers.arrays import from_numpy, strings
 from sparrowboost.readers.formats import check_apart
+from sparrowboost.readers.options import ReadOptions
 from sparrowboost.readers.table import name_list
 from sparrowboost.runtime.disk import guard_disk, replacing
 from sparrowboost.runtime.errors import DataError, DiskFullError
@@ -56,8 +57,8 @@ def write_predictions(
     path : str or path
         Ends in .parquet or .csv.
     columns : sequence of {"prediction", "probability", "score"}
-        What to write: the more likely label, the probability of the positive label, and the score,
-        half its log odds.
+        What to write: the likelier label, the probability of the positive label, and its log odds,
+        as `Model.decision_function` gives them.
     keep : sequence of str
         Columns of the source to write before them, such as an id. Those of CSV files that are no
         features stay the text that they are.
@@ -111,15 +112,14 @@ def write_predictions(
     limit = None if memory_limit is None else parse_size(memory_limit)
     if limit is not None:
         give_back_early()
-        load_kernels(model.binning, model.forest)
+        load_kernels(model)
+    read = ReadOptions(header=header, format=format)
     n = 0
     with (
         make_progress(verbose) as progress,
         progress.task("predicting", None) as task,
         replacing(file) as partial,
-        closing(
-            _batches(model, data, columns, keep, n_jobs, header=header, format=format, limit=limit)
-        ) as batches,
+        closing(_batches(model, data, columns, keep, n_jobs, read, limit)) as batches,
     ):
         writer: Any = None
         try:
@@ -200,19 +200,20 @@ def _batches(
     columns: Sequence[str],
     keep: Sequence[str],
     n_jobs: int | None,
-    **how: Any,
+    read: ReadOptions,
+    limit: int | None,
 ) -> Generator[pa.RecordBatch]:
     classes = _classes(model)
 
     def work(bins: Bins) -> dict[str, pa.Array]:
-        score = score_bins(bins, model.forest, model.base_score, model.n_trees)
+        score = model.score(bins)
         return {
             "prediction": classes.take(from_numpy((score > 0).astype(np.int8))),
             "probability": from_numpy(probability(score)),
-            "score": from_numpy(score),
+            "score": from_numpy(log_odds(score)),
         }
 
-    for made, kept in stream(model.binning, data, work, n_jobs, keep, **how):
+    for made, kept in stream(model.binning, data, work, n_jobs, read, keep, limit):
         arrays = [*map(_plain, kept), *(made[name] for name in columns)]
         yield pa.RecordBatch.from_arrays(arrays, [*keep, *columns])
 

@@ -31,10 +31,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sparrowboost.model.ensemble import Ensemble
 from sparrowboost.model.file import mask_bits, shortest, write_file
 from sparrowboost.model.predict import read_features
 from sparrowboost.model.tree import Tree, TreeBuilder, goes_left
 from sparrowboost.readers.formats import numbers
+from sparrowboost.readers.options import ReadOptions
 from sparrowboost.runtime.errors import DataError, ModelFileError
 from sparrowboost.store.binning import Binning, CategoryFeature, Feature, NumberFeature
 from sparrowboost.store.lookup import Bins
@@ -48,24 +50,19 @@ Floats = npt.NDArray[np.float32]
 
 
 def write_xgboost(
-    path: str | os.PathLike[str],
-    binning: Binning,
-    base_score: float,
-    trees: Sequence[Tree],
-    data: Any = None,
-    **how: Any,
+    path: str | os.PathLike[str], ensemble: Ensemble, data: Any, read: ReadOptions
 ) -> None:
     """Write a model file that XGBoost loads; the rows of `data` give the leaves their cover."""
     if Path(path).suffix != ".json":
-        raise ModelFileError(f"{path}: XGBoost knows its files by their names; end it in .json.")
-    if not trees:
-        trees = [TreeBuilder(1).finish(np.zeros(1, np.float32))]
+        raise ModelFileError(f"{path}: XGBoost goes by the suffix of a file; end it in .json.")
+    binning = ensemble.binning
+    trees = ensemble.trees or (TreeBuilder(1).finish(np.zeros(1, np.float32)),)
     covers = [np.ones(tree.n_leaves) for tree in trees]
     if data is not None:
-        covers = _count_rows(binning, trees, data, **how)
+        covers = _count_rows(binning, trees, data, read)
     # As prediction adds them: float32 numbers, one tree after the other.
     values = [tree.value for tree in trees]
-    values[0] = np.float32(base_score) + values[0]
+    values[0] = np.float32(ensemble.base_score) + values[0]
     splits = Splits(binning)
     try:
         made = [
@@ -262,12 +259,12 @@ def conditions(thresholds: npt.NDArray[Any]) -> Floats:
 
 
 def _count_rows(
-    binning: Binning, trees: Sequence[Tree], data: Any, **how: Any
+    binning: Binning, trees: Sequence[Tree], data: Any, read: ReadOptions
 ) -> list[npt.NDArray[np.float64]]:
     """How many rows of `data` get to each leaf of each tree."""
     counts = [np.zeros(tree.n_leaves) for tree in trees]
     with tempfile.TemporaryDirectory(prefix="sparrow-predict-") as scratch:
-        for block in read_features(binning, data, Path(scratch), **how):
+        for block in read_features(binning, data, Path(scratch), read):
             bins = block.bins(binning)
             for tree, count in zip(trees, counts, strict=True):
                 _count_leaves(tree, bins, count)
@@ -288,7 +285,7 @@ def _count_leaves(tree: Tree, bins: Bins, count: npt.NDArray[np.float64]) -> Non
 # -- data ----------------------------------------------------------------------------------------
 
 
-def make_frame(binning: Binning, data: Any, **how: Any) -> Any:
+def make_frame(binning: Binning, data: Any, read: ReadOptions) -> Any:
     """Data as a frame of float32 columns that XGBoost reads."""
     try:
         import pandas as pd
@@ -296,7 +293,7 @@ def make_frame(binning: Binning, data: Any, **how: Any) -> Any:
         raise DataError("xgboost_frame makes a pandas frame; pip install pandas.") from None
     parts = []
     with tempfile.TemporaryDirectory(prefix="sparrow-predict-") as scratch:
-        for block in read_features(binning, data, Path(scratch), **how):
+        for block in read_features(binning, data, Path(scratch), read):
             bins = block.bins(binning, order="F")
             part = np.empty(bins.shape, np.float32)
             for j, feature in enumerate(binning.features):

@@ -250,8 +250,8 @@ def ingest(
 
 def check_seed(random_state: RandomState) -> int:
     """A seed from what scikit-learn allows as random state; None gives another each time."""
-    if random_state is None:
-        random_state = np.random.default_rng()
+    if random_state is None:  # numpy's global generator, as in scikit-learn
+        return int(np.random.randint(2**31))
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**63))
     if isinstance(random_state, np.random.RandomState):
