@@ -13,7 +13,7 @@ import numpy.typing as npt
 from sparrowboost.learner.events import Event, Finished, TreeAdded
 from sparrowboost.learner.params import Params
 from sparrowboost.learner.training import train
-from sparrowboost.learner.validation import FALLS
+from sparrowboost.model.metrics import METRICS
 from sparrowboost.readers.table import ColumnLike
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.progress import Task, make_progress
@@ -58,7 +58,7 @@ class CVResult:
     def __post_init__(self) -> None:
         mean = {name: curves.mean(0) for name, curves in self.scores.items()}
         values = mean[self.metric]
-        best = int(np.nanargmin(values) if FALLS[self.metric] else np.nanargmax(values))
+        best = METRICS[self.metric].best(values)
         for name, value in (
             ("mean", mean),
             ("std", {name: curves.std(0) for name, curves in self.scores.items()}),

@@ -24,10 +24,10 @@ from sparrowboost.learner.events import Callback
 from sparrowboost.learner.params import Params
 from sparrowboost.learner.stopping import L2, RHO, SIGMA
 from sparrowboost.learner.training import train
-from sparrowboost.learner.validation import FALLS
 from sparrowboost.model.evaluation import evaluate
 from sparrowboost.model.importance import KINDS, feature_importances
 from sparrowboost.model.losses import log_odds, probabilities
+from sparrowboost.model.metrics import METRICS
 from sparrowboost.model.model import Model, load_model
 from sparrowboost.model.predict import staged_scores
 from sparrowboost.readers.base import check_names
@@ -482,8 +482,8 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for name in ("best_iteration_", "best_score_"):
             self.__dict__.pop(name, None)
         if scores:
-            values = np.array(scores[self.eval_metric])
-            best = int(values.argmin() if FALLS[self.eval_metric] else values.argmax())
+            values = scores[self.eval_metric]
+            best = METRICS[self.eval_metric].best(values)
             self.best_iteration_, self.best_score_ = best + 1, float(values[best])
 
     # -- predict ---------------------------------------------------------------------------------

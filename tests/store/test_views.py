@@ -403,7 +403,7 @@ def test_validation_rows_without_weight_are_refused():
     data = ingest(X, label=y, verbose=0)
     with pytest.raises(DataError, match="weight 0"):
         train(data, valid=(X, y, np.zeros(200)), verbose=0)
-    with pytest.raises(DataError, match="one label only"):
+    with pytest.raises(DataError, match="only one label"):
         train(data, valid=(X, y, y.astype(float)), eval_metric="auc", verbose=0)
     with pytest.raises(DataError, match="4 parts"):
         train(data, valid=(X, y, None, None), verbose=0)

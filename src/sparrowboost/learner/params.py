@@ -12,10 +12,10 @@ import numpy as np
 
 from sparrowboost.learner.stopping import L2, RHO, SIGMA
 from sparrowboost.model.losses import LOSSES
+from sparrowboost.model.metrics import METRICS
 from sparrowboost.runtime.errors import DataError
 
 STOPPING = ("adaptive", "paper")
-METRICS = ("log_loss", "auc", "exponential_loss")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +120,7 @@ class Params:
         self._signs("monotone_constraints")
         self._one_of("loss", tuple(LOSSES))
         self._one_of("stopping", STOPPING)
-        self._one_of("eval_metric", METRICS)
+        self._one_of("eval_metric", tuple(METRICS))
         if self.stopping == "paper" and self.loss != "exponential":
             raise DataError(
                 "stopping='paper' proves rules of the paper's loss only: pass loss='exponential', "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -14,7 +13,7 @@ from sparrowboost.kernels.metrics import add_losses
 from sparrowboost.kernels.scores import apply_trees
 from sparrowboost.model.labelled import read_labelled
 from sparrowboost.model.losses import MAX_MARGIN
-from sparrowboost.model.metrics import auc
+from sparrowboost.model.metrics import METRICS
 from sparrowboost.model.model import Model
 from sparrowboost.model.predict import BLOCK_ROWS
 from sparrowboost.readers.options import ReadOptions
@@ -22,7 +21,6 @@ from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.threads import WorkerPool
 from sparrowboost.store.dataset import Block, Dataset
 
-FALLS = {"log_loss": True, "exponential_loss": True, "auc": False}  # whether less is better
 VALIDATION_SHARE = 8  # of the memory limit, for validation rows
 PART_ROWS = 1 << 14  # that one thread scores at a time; sums do not depend on who does which
 NO_WEIGHT = np.empty(0, np.float32)
@@ -31,7 +29,7 @@ RANK_BYTES = 80  # of a row while an AUC is computed: its place, sums up to it
 
 def validation_row_bytes(n_features: int, metric: str) -> int:
     """Bytes of a validation row: bins, label, weight, score, and what scoring takes."""
-    return n_features + 1 + 4 + 4 + RANK_BYTES * (metric == "auc")
+    return n_features + 1 + 4 + 4 + RANK_BYTES * METRICS[metric].ranks
 
 
 class Validation:
@@ -66,8 +64,8 @@ class Validation:
         workers: WorkerPool | None = None,
         read: ReadOptions | None = None,
     ) -> None:
-        self._metric, self._workers = metric, workers
-        self.best_score = math.inf if FALLS[metric] else -math.inf
+        self._metric, self._workers = METRICS[metric], workers
+        self.best_score = self._metric.worst
         self.best_trees = 0
         row_bytes = validation_row_bytes(len(model.binning.features), metric)
         most_rows = max(BLOCK_ROWS, most_bytes // row_bytes)
@@ -82,10 +80,11 @@ class Validation:
         sums = np.bincount(self._label, self._weight, 2)
         if not sums.any():
             raise DataError("all rows of the validation data have weight 0.")
-        if metric == "auc" and not sums.all():
+        if self._metric.ranks and not sums.all():
             raise DataError(
-                f"the validation data has one label only ({model.classes[int(sums.argmax())]!r}), "
-                "of which no AUC can be told; pass rows of both, or eval_metric='log_loss'."
+                f"the validation data has only one label ({model.classes[int(sums.argmax())]!r}), "
+                f"for which {self._metric.title} is undefined; pass rows of both labels, or "
+                "eval_metric='log_loss'."
             )
         self._score = np.full(len(self._label), model.base_score, np.float32)
         self._seen = 0
@@ -117,10 +116,11 @@ class Validation:
         self._seen = model.n_trees
         weight, log_loss, exponential_loss = totals.sum(0).tolist()
         scores = {"log_loss": log_loss / weight, "exponential_loss": exponential_loss / weight}
-        if self._metric == "auc":  # needs sorting: not for nothing
-            scores["auc"] = auc(self._label, self._score, self._weight)
-        value = scores[self._metric]
-        if (value < self.best_score) if FALLS[self._metric] else (value > self.best_score):
+        metric = self._metric
+        if metric.name not in scores:
+            scores[metric.name] = metric.compute(self._label, self._score, self._weight)
+        value = scores[metric.name]
+        if metric.better(value, self.best_score):
             self.best_score, self.best_trees = value, model.n_trees
         return scores
 

@@ -10,7 +10,13 @@ import numpy as np
 
 from sparrowboost.model.labelled import read_labelled
 from sparrowboost.model.losses import MAX_MARGIN, probability
-from sparrowboost.model.metrics import area, mean_precision
+from sparrowboost.model.metrics import (
+    area,
+    margins,
+    mean_precision,
+    row_exponential_loss,
+    row_log_loss,
+)
 from sparrowboost.model.model import Model, check_model
 from sparrowboost.model.predict import BlockBudget, load_kernels
 from sparrowboost.readers.options import ReadOptions
@@ -156,11 +162,11 @@ class _Sums:
         positive = label == 1
         self.n_rows += len(label)
         self.n_positive += int(positive.sum())
-        p, margin = probability(score), np.where(positive, score, -score).astype(np.float64)
+        p, margin = probability(score), margins(label, score)
         self._totals += (
             w.sum(),
-            w @ np.logaddexp(0, -2 * margin),
-            w @ np.exp(np.clip(-margin, -MAX_MARGIN, MAX_MARGIN)),
+            w @ row_log_loss(margin),
+            w @ row_exponential_loss(margin),
             w @ np.square(p - positive),
             w @ ((score > 0) == positive),
         )
