@@ -6,7 +6,8 @@ parts, which in turn need this one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -23,8 +24,7 @@ from sparrowboost.store.lookup import Bins
 class Ensemble:
     """A base score and trees, and how raw values become bins. Immutable.
 
-    The forest has the same trees in flat arrays, and maybe more: models that grow from each other
-    share it.
+    Ensembles that grow from each other share one forest, which may hold more trees than theirs.
     """
 
     binning: Binning
@@ -33,11 +33,11 @@ class Ensemble:
     base_score: float  # H before any tree: half the log odds
     trees: tuple[Tree, ...] = ()
     label_name: str = "label"
-    forest: Forest = field(default_factory=Forest)
 
-    def __post_init__(self) -> None:
-        if self.forest.n_trees < len(self.trees):
-            object.__setattr__(self, "forest", Forest(self.trees))
+    @cached_property
+    def forest(self) -> Forest:
+        """The trees in flat arrays, for the kernels."""
+        return Forest(self.trees)
 
     @property
     def n_trees(self) -> int:
@@ -53,7 +53,7 @@ class Ensemble:
         if forest.n_trees != self.n_trees:  # another model grew from this one already
             forest = Forest(self.trees)
         forest.add(tree)
-        return replace(self, trees=(*self.trees, tree), forest=forest)
+        return self._sharing(forest, (*self.trees, tree))
 
     def first(self, n_trees: int | None) -> Self:
         """The model with only its first trees; None: with all."""
@@ -61,7 +61,12 @@ class Ensemble:
             return self
         if not 0 <= n_trees <= self.n_trees:
             raise DataError(f"n_trees={n_trees}: the model has {self.n_trees} trees.")
-        return replace(self, trees=self.trees[:n_trees])
+        return self._sharing(self.forest, self.trees[:n_trees])
+
+    def _sharing(self, forest: Forest, trees: tuple[Tree, ...]) -> Self:
+        new = replace(self, trees=trees)
+        vars(new)["forest"] = forest  # where cached_property keeps it
+        return new
 
     def score(self, bins: Bins) -> npt.NDArray[np.float32]:
         """(n,) scores H of binned rows."""
