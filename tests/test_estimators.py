@@ -196,7 +196,7 @@ def test_a_data_set_is_fitted_as_it_is(frame, by_name):
     for kwargs in ({"y": "y"}, {"sample_weight": "w"}):
         with pytest.raises(DataError, match="has its labels, weights and categories"):
             small().fit(data, **kwargs)
-    with pytest.raises(DataError, match="random order"):
+    with pytest.raises(DataError, match="are shuffled"):
         clf.predict(data)
 
 
@@ -648,15 +648,23 @@ def test_wrong_parameters_are_told_when_fitting(numbers, params, what):
         small(**params).fit(*numbers)
 
 
+def test_the_old_name_of_a_parameter_works_and_warns(frame):
+    old, new = small(category_charge=0.2), small(category_penalty=0.2)
+    with pytest.warns(DeprecationWarning, match="is now called category_penalty") as caught:
+        old.fit(frame, "y")
+    assert [warning.filename for warning in caught] == [__file__]
+    assert_same_trees(old.model_, new.fit(frame, "y").model_)
+
+
 def test_wrong_input_is_told(numbers, frame, tmp_path):
     X, y = numbers
     frame.to_parquet(tmp_path / "rows.parquet")
     path = tmp_path / "rows.parquet"
     wrong = [
         ((X, np.arange(1_500) % 3), {}, "Only binary classification is supported.*3 values"),
-        ((X, np.zeros(1_500)), {}, "1 class only"),
+        ((X, np.zeros(1_500)), {}, "only 1 class"),
         ((X, y[:9]), {}, "inconsistent numbers of samples"),
-        ((frame[:0], frame["y"][:0]), {}, "y has no values"),
+        ((frame[:0], frame["y"][:0]), {}, "y is empty"),
         ((X, None), {}, "requires y to be passed"),
         ((frame, None), {}, "requires y to be passed"),
         ((X, "f0"), {}, "columns of an array have no names"),
@@ -667,9 +675,9 @@ def test_wrong_input_is_told(numbers, frame, tmp_path):
         ((path, "color"), {}, "more than 2 values"),
         ((path, y), {}, "1,500 values for the 1,200 rows"),
         ((tmp_path / "none.parquet", "y"), {}, "no such file"),
-        ((X, y), {"eval_set": [(X, y), (X, y)]}, "2 sets of rows; give one"),
-        ((X, y), {"eval_set": []}, "0 sets of rows"),
-        ((X, y), {"eval_set": X}, "which are its labels"),
+        ((X, y), {"eval_set": [(X, y), (X, y)]}, "2 validation sets; pass one"),
+        ((X, y), {"eval_set": []}, "0 validation sets"),
+        ((X, y), {"eval_set": X}, "eval_set has no labels"),
         ((X, y), {"eval_set": (X, y, y, y)}, "4 parts"),
         ((X, y), {"eval_set": (X[:, :2], y)}, "2 features"),
         ((X, y), {"eval_set": (X, np.where(y, "a", "b"))}, "not in the training data"),

@@ -217,7 +217,7 @@ def make_grower(
     if params.stopping == "paper":
         return PaperGrower(scanner, Paper(slots, params.sigma, monotone=monotone), params)
     finder = SplitFinder(
-        slots, sigma=params.sigma, l2=params.l2, charge=params.category_charge, monotone=monotone
+        slots, sigma=params.sigma, l2=params.l2, charge=params.category_penalty, monotone=monotone
     )
     return AdaptiveGrower(scanner, finder, Adaptive(params.rho), loss, params, exact=exact)
 

@@ -42,7 +42,7 @@ def feature_importances(model: Model, kind: str = "gain") -> npt.NDArray[np.floa
     """
     check_model(model)
     if kind not in KINDS:
-        raise DataError(f"kind={kind!r} is not known; it is one of {', '.join(KINDS)}.")
+        raise DataError(f"kind={kind!r} is unknown; give one of {', '.join(KINDS)}.")
     total = np.zeros(len(model.feature_names))
     for tree in model.trees:
         np.add.at(total, tree.feature, tree.gain if kind == "gain" else 1.0)

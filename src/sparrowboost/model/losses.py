@@ -93,7 +93,7 @@ LOSSES: dict[str, Loss] = {"logistic": Logistic(), "exponential": Exponential()}
 def get_loss(name: str) -> Loss:
     """The loss of this name."""
     if name not in LOSSES:
-        raise DataError(f"loss={name!r} is not known; it is one of {', '.join(LOSSES)}.")
+        raise DataError(f"loss={name!r} is unknown; give one of {', '.join(LOSSES)}.")
     return LOSSES[name]
 
 
