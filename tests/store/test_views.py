@@ -394,7 +394,7 @@ def test_validation_data_with_bins_of_its_own_is_refused():
         ingest(X[:1_000], label=y[:1_000], verbose=0),
         ingest(X, label=np.where(y, "b", "a"), verbose=0),
     ):
-        with pytest.raises(DataError, match="ingested by itself"):
+        with pytest.raises(DataError, match="ingested separately"):
             train(data, valid=other, verbose=0)
 
 

@@ -1,4 +1,4 @@
-"""The two losses. Each says how much a row weighs, what a leaf is worth, and how probable a yes is.
+"""The two losses: weights of rows, values of leaves, probabilities.
 
 H(x) is the score, y = -1 or +1 the label, u a row's importance:
 
@@ -23,9 +23,9 @@ Floats = npt.NDArray[np.float32]
 Sums = npt.NDArray[np.float64]
 
 MAX_STEP = 2.0  # of one leaf, before the learning rate: from even odds to 98 %
-LEAF_L2 = 3.0  # rows of ordinary weight, added to the curvature of a leaf: few rows prove little
+LEAF_L2 = 3.0  # rows of ordinary weight, added to the curvature of a leaf
 PART_ROWS = 16_384  # turned into probabilities at a time
-MAX_MARGIN = 40.0  # exp(40) is far from float32's largest number, also times an importance
+MAX_MARGIN = 40.0  # exp(40), times an importance, is far below float32's maximum
 
 
 class Loss(Protocol):
@@ -41,13 +41,13 @@ class Loss(Protocol):
         ...
 
     def leaf_values(self, sums: Sums, unit: float) -> npt.NDArray[np.float64]:
-        """Best steps for leaves whose rows sum to (W-, W+, sum w**2 / u); one row weighs `unit`."""
+        """Best steps for leaves with the sums (W-, W+, sum w**2 / u); one row weighs `unit`."""
         ...
 
 
 @dataclass(frozen=True)
 class Logistic:
-    """Bounded weights: a wrong label cannot weigh more than its row's importance."""
+    """Bounded weights: a row with a wrong label weighs at most its importance."""
 
     name: str = "logistic"
 
@@ -68,7 +68,7 @@ class Logistic:
 
 @dataclass(frozen=True)
 class Exponential:
-    """The loss of AdaBoost, and of the paper. On noisy labels its weights run away."""
+    """The loss of AdaBoost and the paper. On noisy labels its weights grow without bound."""
 
     name: str = "exponential"
 
@@ -81,7 +81,7 @@ class Exponential:
 
     def leaf_values(self, sums: Sums, unit: float) -> npt.NDArray[np.float64]:
         negative, positive = sums[:, 0], sums[:, 1]
-        # Half a row on each side: a leaf of one kind is worth much, not everything.
+        # Half a row on each side keeps the value of a pure leaf finite.
         half = 0.5 * unit
         value = 0.5 * np.log((positive + half) / (negative + half))
         return np.clip(value, -MAX_STEP, MAX_STEP)
@@ -98,7 +98,7 @@ def get_loss(name: str) -> Loss:
 
 
 def base_score(negative: float, positive: float) -> float:
-    """The constant score of least loss (under either), for so much importance of each label."""
+    """The constant score with the lowest loss (either one), given each label's total importance."""
     return 0.5 * float(np.log(positive / negative))
 
 
