@@ -60,7 +60,7 @@ MODES = {
             "max_leaves": (8, 15, 63),
             "min_child_weight": (0.5, 5.0, 20.0),
             "l2": (1.0, 10.0, 80.0, 160.0),
-            "category_charge": (0.0, 0.3),
+            "category_penalty": (0.0, 0.3),
             "loss": ("exponential",),
         },
     ),

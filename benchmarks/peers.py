@@ -145,8 +145,8 @@ def train_sparrow(
 
 
 def sparrow_log_odds(model: Any, source: Any, n_trees: int | None = None) -> np.ndarray:
-    """Its score H is half the log odds."""
-    return 2 * np.asarray(model.decision_function(source, n_trees=n_trees))
+    """Of each row, under the first trees."""
+    return np.asarray(model.decision_function(source, n_trees=n_trees))
 
 
 def sparrow_work(model: Any, last: Any) -> dict[str, float]:

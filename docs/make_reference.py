@@ -1,10 +1,9 @@
-"""Writes the parts of docs/parameters.md and docs/cli.md that come from the code.
+"""Write the parts of docs/parameters.md and docs/cli.md that come from the code.
 
 python docs/make_reference.py
 
-Each page has a first mark, after which the text is generated, and a last one, where it ends. The
-text depends on docstrings, signatures and the parser of the command line, and not on how a version
-of Python lays out its help.
+The generated text is between two marks on each page. It depends on docstrings, signatures and the
+parser of the command line, but not on how a version of Python lays out its help.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ DOCS = Path(__file__).parent
 FIRST = "<!-- from here on made by docs/make_reference.py -->\n"
 LAST = "<!-- to here -->\n"
 WIDTH = 104
+OTHER = "Other Parameters"
 
 
 def filled(text: str, body: str) -> str:
@@ -39,38 +39,44 @@ def filled(text: str, body: str) -> str:
 
 
 def parameters() -> str:
-    """All parameters, by who takes them."""
-    learner = [field.name for field in fields(Params)]
-    shared = set(learner) & set(inspect.signature(SparrowClassifier).parameters)
+    """All parameters, by function."""
+    shared = {field.name for field in fields(Params)}
     parts = [
-        "## Of the learner",
-        "Taken by `train`, `cv` and `SparrowClassifier`, and by `sparrow train` as options "
+        "## Learner",
+        "Parameters of `train`, `cv` and `SparrowClassifier`, and options of `sparrow train` "
         "(`--learning-rate 0.2`).",
-        _list(Params, learner),
-        "## Of `train`, besides these",
+        _list(Params),
+        "### The paper's constants",
+        "Leave these alone, unless you study the method.",
+        _list(Params, section=OTHER),
+        "## `train`",
+        "Besides those of the learner:",
         _list(train),
-        "## Of `SparrowClassifier`, besides those of the learner",
+        "## `SparrowClassifier`",
+        "Besides those of the learner:",
         _list(SparrowClassifier, leave_out=shared),
+        _list(SparrowClassifier, leave_out=shared, section=OTHER),
         "`fit` takes",
         _list(SparrowClassifier.fit),
-        "## Of `ingest`",
+        "## `ingest`",
         _list(ingest),
-        "## Of `cv`, besides those of the learner",
+        "## `cv`",
+        "Besides those of the learner:",
         _list(cv),
     ]
     return "\n\n".join(parts)
 
 
-def _list(of: Callable[..., Any], names: list[str] | None = None, leave_out: Any = ()) -> str:
-    """The parameters of a function or class: type, default, words."""
+def _list(of: Callable[..., Any], leave_out: Any = (), section: str = "Parameters") -> str:
+    """A section of the parameters of a function or class: type, default, description."""
     signature = inspect.signature(of).parameters
     items = []
-    for given, type_, words in documented(of):
+    for given, type_, words in documented(of, section):
         some = [name for name in given if name not in leave_out]
         if not some:
             continue
         for name in some:
-            if name not in signature or (names is not None and name not in names):
+            if name not in signature:
                 raise ValueError(f"{of.__name__} documents {name!r}, and has no such parameter")
         defaults = [_shown(signature[name].default) for name in some]
         head = f"**{', '.join(some)}**: {type_}"
@@ -81,7 +87,8 @@ def _list(of: Callable[..., Any], names: list[str] | None = None, leave_out: Any
             f"{head}. {words}", WIDTH - 2, break_long_words=False, break_on_hyphens=False
         )
         items.append("- " + "\n  ".join(lines).rstrip())
-    listed = {name for given, _, _ in documented(of) for name in given}
+    sections = [*documented(of, "Parameters"), *documented(of, OTHER)]
+    listed = {name for given, _, _ in sections for name in given}
     for name, parameter in signature.items():
         if name not in listed and name != "self" and parameter.kind is not parameter.VAR_KEYWORD:
             raise ValueError(f"{of.__name__} does not document {name!r}")
@@ -89,16 +96,18 @@ def _list(of: Callable[..., Any], names: list[str] | None = None, leave_out: Any
 
 
 def _shown(default: Any) -> str:
-    """A default as it is written; nothing, if there is none."""
+    """A default as it is written; empty if there is none."""
     if default is inspect.Parameter.empty:
         return ""
     return f'`"{default}"`' if isinstance(default, str) else f"`{default!r}`"
 
 
-def documented(of: Callable[..., Any]) -> Iterator[tuple[list[str], str, str]]:
-    """Names, type and words of what stands under "Parameters" in a docstring."""
+def documented(of: Callable[..., Any], section: str) -> Iterator[tuple[list[str], str, str]]:
+    """Names, type and description of the parameters in a section of a docstring."""
     lines = (inspect.getdoc(of) or "").splitlines()
-    start = lines.index("Parameters") + 2
+    if section not in lines:
+        return
+    start = lines.index(section) + 2
     entry: list[str] = []
     for number, line in enumerate([*lines[start:], "end :"], start):
         ends = not line.startswith(" ") and (line != "" or _is_heading(lines, number + 1))
@@ -183,7 +192,7 @@ def _needed(action: argparse.Action) -> str:
 
 
 def _value(action: argparse.Action) -> str:
-    """What stands for an option's value."""
+    """The placeholder of an option's value."""
     if action.nargs == 0:
         return ""
     if action.choices is not None:

@@ -35,7 +35,7 @@ def main(rows: int = 50_000) -> Any:
         data = sparrowboost.ingest(train, label="y", verbose=0)
         model = sparrowboost.train(data, n_estimators=50, max_leaves=8, verbose=0)
         explanation = explain(model, train, test)
-        margin = 2 * model.decision_function(test)  # log odds: twice the score
+        margin = model.decision_function(test)  # log odds
     added = explanation.values.sum(1) + explanation.base_values
     print(f"values add up to the log odds within {np.abs(added - margin).max():.1e}")
     mean = np.abs(explanation.values).mean(0)

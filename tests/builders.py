@@ -111,7 +111,7 @@ def clean(tree, features):
 def make_model(dataset, loss="logistic") -> Model:
     """A model without trees, with the base score of rows that all count 1."""
     base = base_score(dataset.n_rows - dataset.n_positive, dataset.n_positive)
-    return Model(dataset.binning, dataset.classes, loss, base)
+    return Model(dataset.binning, dataset.classes, loss, base, label_name=dataset.label_name)
 
 
 def numbered_rows(n, label, weight=None, width=100):

@@ -121,7 +121,7 @@ def test_options_reach_the_learner(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sparrowboost.learner.training, "train", catch)
     values = {
         "n_estimators": 7, "learning_rate": 0.25, "max_leaves": 5, "max_depth": 3,
-        "min_child_weight": 1.5, "l2": 3.0, "category_charge": 0.5, "loss": "exponential",
+        "min_child_weight": 1.5, "l2": 3.0, "category_penalty": 0.5, "loss": "exponential",
         "stopping": "paper", "sample_size": 1000, "theta": 0.4, "rho": 0.2, "sigma": 0.01,
         "gamma_0": 0.2, "early_stopping_rounds": 4, "eval_metric": "auc",
     }  # fmt: skip
@@ -322,7 +322,7 @@ def test_a_name_alone_is_a_column_to_keep_or_to_write(folder, tmp_path):
     out = tmp_path / "p.parquet"
     write_predictions(model, folder / "t.parquet", out, columns="score", keep="id", verbose=0)
     assert pq.read_schema(out).names == ["id", "score"]
-    with pytest.raises(DataError, match="'score' would be there twice"):
+    with pytest.raises(DataError, match="'score' would be written twice"):
         write_predictions(model, folder / "t.parquet", out, columns=["score"] * 2, verbose=0)
 
 
@@ -395,7 +395,10 @@ def test_many_blocks_become_few_row_groups(folder, tmp_path, monkeypatch):
         (["predict", "MODEL", "DATA", "-o", "p.txt"], "end the name in .parquet or .csv"),
         (["predict", "MODEL", "DATA", "-o", "no/p.csv"], "there is no folder"),
         (["predict", "MODEL", "DATA", "--keep", "nope", "-o", "p.csv"], "lacks column 'nope'"),
-        (["predict", "MODEL", "DATA", "--keep", "x,x", "-o", "p.csv"], "column 'x' would be there"),
+        (
+            ["predict", "MODEL", "DATA", "--keep", "x,x", "-o", "p.csv"],
+            "'x' would be written",
+        ),
         (["predict", "MODEL", "DATA", "-o", "DATA"], "t.csv: is one of the files to read"),
         pytest.param(
             ["predict", "MODEL", "DATA", "-o", "/proc/p.csv"],
@@ -405,8 +408,8 @@ def test_many_blocks_become_few_row_groups(folder, tmp_path, monkeypatch):
         (["predict", "MODEL", "DATA", "-o", "FOLDER"], "folder.csv: is a folder"),
         (["predict", "MODEL", "LISTS", "--keep", "l", "-o", "p.csv"], "p.csv: cannot hold"),
         (["predict", "MODEL", "DATA", "--format", "csvv", "-o", "p.csv"], "'csvv' is not known"),
-        (["predict", "DATA", "DATA", "-o", "p.csv"], "t.csv: not a model of Sparrow"),
-        (["predict", "LISTS", "DATA", "-o", "p.csv"], "l.parquet: not a model of Sparrow"),
+        (["predict", "DATA", "DATA", "-o", "p.csv"], "t.csv: not a Sparrow model"),
+        (["predict", "LISTS", "DATA", "-o", "p.csv"], "l.parquet: not a Sparrow model"),
         (["export", "MODEL", "-o", "MODEL"], "model.json: is one of the files to read"),
         (["predict", "none.json", "DATA", "-o", "p.csv"], "no such file"),
         (["evaluate", "MODEL", "none.csv"], "no such file"),

@@ -196,7 +196,7 @@ def test_a_data_set_is_fitted_as_it_is(frame, by_name):
     for kwargs in ({"y": "y"}, {"sample_weight": "w"}):
         with pytest.raises(DataError, match="has its labels, weights and categories"):
             small().fit(data, **kwargs)
-    with pytest.raises(DataError, match="random order"):
+    with pytest.raises(DataError, match="are shuffled"):
         clf.predict(data)
 
 
@@ -439,11 +439,11 @@ def test_the_accuracy_on_a_file_is_that_on_its_rows(by_name, frame, tmp_path):
         SparrowClassifier().score(tmp_path / "rows.parquet", "y")
 
 
-def test_scores_are_half_the_log_odds_and_tell_the_class(numbers):
+def test_the_decision_function_is_the_log_odds_and_decides_the_class(numbers):
     X, y = numbers
     clf = small().fit(X, y)
     score, p = clf.decision_function(X), clf.predict_proba(X)
-    np.testing.assert_allclose(score, np.log(p[:, 1] / p[:, 0]) / 2, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(score, np.log(p[:, 1] / p[:, 0]), rtol=1e-5, atol=1e-7)
     np.testing.assert_array_equal(clf.predict(X), clf.classes_[p.argmax(1)])
     np.testing.assert_array_equal(clf.predict(X), score > 0)
     np.testing.assert_array_equal(score, clf.model_.decision_function(X))
@@ -461,6 +461,25 @@ def test_stages_are_the_model_after_each_tree(numbers, kept, monkeypatch):
         np.testing.assert_array_equal(scores, clf.model_.decision_function(X, n_trees=n_trees))
     for one, other in zip(clf.staged_predict(X), clf.staged_predict_proba(X), strict=True):
         np.testing.assert_array_equal(one, other[:, 1] > 0.5)
+
+
+def test_a_classifier_is_exported_like_its_model(frame, tmp_path):
+    clf = small().fit(frame, "y")
+    for data in (None, frame):
+        clf.to_xgboost(tmp_path / "a.json", data=data)
+        clf.model_.to_xgboost(tmp_path / "b.json", data=data)
+        assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
+    with pytest.raises(NotFittedError):
+        SparrowClassifier().to_xgboost(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("weight", [2.0, np.float32(0.5)])
+def test_one_number_is_the_weight_of_all_rows(numbers, weight):
+    X, y = numbers
+    assert_same_trees(
+        small().fit(X, y, sample_weight=weight).model_,
+        small().fit(X, y, sample_weight=np.full(len(X), weight)).model_,
+    )
 
 
 def test_importances_are_shares_of_the_loss_removed_or_of_the_splits(numbers):
@@ -488,10 +507,11 @@ def test_random_state_is_what_scikit_learn_means_by_it(numbers):
 
     data = ingest(X, label=y, random_state=5, verbose=0)
     assert_same_trees(model(5), train(data, random_state=5, verbose=0, **kwargs))
-    assert_same_trees(model(np.random.RandomState(3)), model(np.random.RandomState(3)))
-    state = np.random.RandomState(3)
-    first, second = model(state), model(state)
-    assert first.trees[0].value.tobytes() != second.trees[0].value.tobytes()
+    for generator in (np.random.RandomState, np.random.default_rng):
+        assert_same_trees(model(generator(3)), model(generator(3)))
+        state = generator(3)
+        first, second = model(state), model(state)
+        assert first.trees[0].value.tobytes() != second.trees[0].value.tobytes()
     np.random.seed(3)
     a = model(None)
     np.random.seed(3)
@@ -628,15 +648,23 @@ def test_wrong_parameters_are_told_when_fitting(numbers, params, what):
         small(**params).fit(*numbers)
 
 
+def test_the_old_name_of_a_parameter_works_and_warns(frame):
+    old, new = small(category_charge=0.2), small(category_penalty=0.2)
+    with pytest.warns(DeprecationWarning, match="is now called category_penalty") as caught:
+        old.fit(frame, "y")
+    assert [warning.filename for warning in caught] == [__file__]
+    assert_same_trees(old.model_, new.fit(frame, "y").model_)
+
+
 def test_wrong_input_is_told(numbers, frame, tmp_path):
     X, y = numbers
     frame.to_parquet(tmp_path / "rows.parquet")
     path = tmp_path / "rows.parquet"
     wrong = [
         ((X, np.arange(1_500) % 3), {}, "Only binary classification is supported.*3 values"),
-        ((X, np.zeros(1_500)), {}, "1 class only"),
+        ((X, np.zeros(1_500)), {}, "only 1 class"),
         ((X, y[:9]), {}, "inconsistent numbers of samples"),
-        ((frame[:0], frame["y"][:0]), {}, "y has no values"),
+        ((frame[:0], frame["y"][:0]), {}, "y is empty"),
         ((X, None), {}, "requires y to be passed"),
         ((frame, None), {}, "requires y to be passed"),
         ((X, "f0"), {}, "columns of an array have no names"),
@@ -647,12 +675,12 @@ def test_wrong_input_is_told(numbers, frame, tmp_path):
         ((path, "color"), {}, "more than 2 values"),
         ((path, y), {}, "1,500 values for the 1,200 rows"),
         ((tmp_path / "none.parquet", "y"), {}, "no such file"),
-        ((X, y), {"eval_set": [(X, y), (X, y)]}, "2 sets of rows; give one"),
-        ((X, y), {"eval_set": []}, "0 sets of rows"),
-        ((X, y), {"eval_set": X}, "which are its labels"),
+        ((X, y), {"eval_set": [(X, y), (X, y)]}, "2 validation sets; pass one"),
+        ((X, y), {"eval_set": []}, "0 validation sets"),
+        ((X, y), {"eval_set": X}, "eval_set has no labels"),
         ((X, y), {"eval_set": (X, y, y, y)}, "4 parts"),
         ((X, y), {"eval_set": (X[:, :2], y)}, "2 features"),
-        ((X, y), {"eval_set": (X, np.where(y, "a", "b"))}, "none of the training data's"),
+        ((X, y), {"eval_set": (X, np.where(y, "a", "b"))}, "not in the training data"),
         ((pl.from_pandas(frame).lazy(), "y"), {}, "LazyFrame has no rows yet"),
         (
             (pd.DataFrame(X).rename(columns=lambda c: f"c{c // 2}"), y),

@@ -390,9 +390,9 @@ LEARNER: tuple[tuple[str, Callable[[str], Any], str], ...] = (
     ),
     ("l2", float, "weight added to each side when splits are compared (default: 40.0)"),
     (
-        "category_charge",
+        "category_penalty",
         float,
-        "part of what subsets of categories gain on noise that they are charged (default: 1.0)",
+        "penalty on subsets of categories, relative to their gain on noise (default: 1.0)",
     ),
     ("loss", str, "logistic or exponential (default: logistic)"),
     ("stopping", str, "adaptive or paper (default: adaptive)"),
@@ -652,7 +652,7 @@ def _add_predict(commands: Any) -> None:
     parser.add_argument(
         "--keep", metavar="A,B", action="append", help="columns of the data to write, too"
     )
-    parser.add_argument("--score", action="store_true", help="write half the log odds, too")
+    parser.add_argument("--score", action="store_true", help="write the log odds, too")
     _add_format(parser)
     _add_memory(parser, "none: some blocks of rows are held")
     _add_jobs(parser)

@@ -1,4 +1,4 @@
-"""Cross-validation: the rows are ingested once, and each fold is a view of them."""
+"""Cross-validation: rows are ingested once, and each fold is a view of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from sparrowboost.learner.events import Event, Finished, TreeAdded
 from sparrowboost.learner.params import Params
 from sparrowboost.learner.training import train
-from sparrowboost.learner.validation import FALLS
+from sparrowboost.model.metrics import METRICS
 from sparrowboost.readers.table import ColumnLike
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.progress import Task, make_progress
@@ -27,25 +27,25 @@ Curves = npt.NDArray[np.float64]  # (n_folds, trees)
 
 @dataclass(frozen=True, eq=False)
 class CVResult:
-    """What cross-validation found.
+    """The result of cross-validation.
 
-    Column t of an array is of models of t + 1 trees.
+    Column t of an array is for models of t + 1 trees.
 
     Attributes
     ----------
     scores : dict of str to (n_folds, trees) array
-        Each metric's score on each fold. A fold that converged keeps its last score; NaN where
-        early stopping ended a fold.
+        Each metric's score on each fold. A fold that converged keeps its last score; one that
+        stopped early has NaN from there on.
     mean, std : dict of str to (trees,) array
         Over the folds; NaN where a fold has no score.
     metric : str
-        By which the best number of trees is found.
+        The metric that selects the best number of trees.
     best_n_trees : int
         The number of trees with the best mean.
     best_score : float
         That mean.
     seconds : float
-        In all, with ingest if there was one.
+        Total time, including ingest if there was one.
     """
 
     scores: dict[str, Curves] = field(repr=False)
@@ -59,7 +59,7 @@ class CVResult:
     def __post_init__(self) -> None:
         mean = {name: curves.mean(0) for name, curves in self.scores.items()}
         values = mean[self.metric]
-        best = int(np.nanargmin(values) if FALLS[self.metric] else np.nanargmax(values))
+        best = METRICS[self.metric].best(values)
         for name, value in (
             ("mean", mean),
             ("std", {name: curves.std(0) for name, curves in self.scores.items()}),
@@ -87,22 +87,22 @@ def cv(
 ) -> CVResult:
     """Cross-validate boosted trees on data that need not fit in memory.
 
-    Rows are ingested once. Each fold is a view of the same files with its share of both labels, and
-    is trained on by itself, one after the other, with all threads and all of the memory limit.
-    Bins are found on all rows: they know of values, not of labels.
+    Rows are ingested once. Each fold is a view of the same files with its share of both labels.
+    Folds are trained one after the other, each with all threads and the whole memory limit. Bins
+    are found on all rows, since they depend on values, not on labels.
 
-    With `early_stopping_rounds` each fold stops by its own score. Means are over all folds, and so
-    the best number of trees is sought up to where the first of them stopped.
+    With `early_stopping_rounds`, each fold stops by its own score. Means are over all folds, so the
+    best number of trees is at most that of the fold that stopped first.
 
     Parameters
     ----------
     data : Dataset, or anything that `ingest` reads
     label, weight, categorical : as in `ingest`
-        None with a Dataset, which has its own.
+        None for a Dataset, which has its own.
     header, format : as in `ingest`
-        Of files.
+        For files.
     n_folds : int
-        5, as in scikit-learn.
+        Number of folds. 5, as in scikit-learn.
     class_weight : as in `train`
     memory_limit, n_jobs, random_state, verbose : as in `train`
     **params
@@ -144,28 +144,28 @@ def cv(
     if factors is not None:
         data = with_class_weight(data, factors)
     parts = folds(data, n_folds, seed)
-    watches = []
+    curves = []
     with (
         make_progress(verbose) as progress,
         progress.task(f"training {len(parts)} folds", len(parts) * p.n_estimators, "trees") as task,
     ):
         for rows, valid in parts:
-            watches.append(_Curve(task, p.n_estimators))
+            curves.append(_Curve(task, p.n_estimators))
             train(
                 rows,
                 valid=valid,
-                callbacks=[watches[-1]],
+                callbacks=[curves[-1]],
                 memory_limit=memory_limit,
                 n_jobs=n_jobs,
                 random_state=seed,
                 verbose=0,
                 **params,
             )
-    return CVResult(_joined(watches), p.eval_metric, time.perf_counter() - start)
+    return CVResult(_joined(curves), p.eval_metric, time.perf_counter() - start)
 
 
 class _Curve:
-    """A fold's scores after each tree."""
+    """The scores of a fold after each tree."""
 
     def __init__(self, task: Task, n_estimators: int) -> None:
         self._task, self._n_estimators = task, n_estimators
@@ -184,14 +184,14 @@ class _Curve:
 
 
 def _joined(curves: list[_Curve]) -> dict[str, Curves]:
-    """The folds' scores side by side, as long as the longest."""
+    """The scores of all folds, padded to the longest."""
     longest = max(curve.n_trees for curve in curves)
     if not all(curve.n_trees for curve in curves):
-        raise DataError("a fold's rows show no split that stands out from noise; pass more rows.")
+        raise DataError("a fold has no split that stands out from noise; pass more rows.")
     scores = {name: np.full((len(curves), longest), np.nan) for name in curves[0].scores}
     for k, curve in enumerate(curves):
         for name, values in curve.scores.items():
             scores[name][k, : curve.n_trees] = values
-            if curve.reason == "converged":  # a model of more trees would be the same
+            if curve.reason == "converged":  # more trees would not have changed the model
                 scores[name][k, curve.n_trees :] = values[-1]
     return scores

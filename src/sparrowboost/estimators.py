@@ -1,19 +1,20 @@
-"""The scikit-learn estimator: checks what it is given, calls `ingest` and `train`."""
+"""The scikit-learn estimator: validates its input, then calls `ingest` and `train`."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from numbers import Number
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import assert_all_finite, check_random_state
+from sklearn.utils import assert_all_finite, check_array
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import (
-    _check_sample_weight,
     check_consistent_length,
     check_is_fitted,
     column_or_1d,
@@ -21,15 +22,15 @@ from sklearn.utils.validation import (
 )
 
 from sparrowboost.learner.events import Callback
-from sparrowboost.learner.params import Params
+from sparrowboost.learner.params import Params, warn_renamed
 from sparrowboost.learner.stopping import L2, RHO, SIGMA
 from sparrowboost.learner.training import train
-from sparrowboost.learner.validation import FALLS
 from sparrowboost.model.evaluation import evaluate
 from sparrowboost.model.importance import KINDS, feature_importances
-from sparrowboost.model.losses import probability
+from sparrowboost.model.losses import log_odds, probabilities
+from sparrowboost.model.metrics import METRICS
 from sparrowboost.model.model import Model, load_model
-from sparrowboost.model.predict import BLOCK_ROWS, staged_scores
+from sparrowboost.model.predict import staged_scores
 from sparrowboost.readers.base import check_names
 from sparrowboost.readers.forms import (
     as_numbers,
@@ -43,135 +44,137 @@ from sparrowboost.readers.forms import (
     places,
     renamed,
 )
+from sparrowboost.readers.options import ReadOptions
 from sparrowboost.report.history import History
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.memory import resolve_limit, rss
+from sparrowboost.runtime.random_state import RandomState, check_seed
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.ingest import ingest
 from sparrowboost.store.views import split
 
 VALIDATION = "validation_0"  # what `evals_result_` calls the validation data, as XGBoost does
 
-LEARNER = (
-    "n_estimators", "learning_rate", "max_leaves", "max_depth", "min_child_weight", "l2",
-    "category_charge", "loss", "stopping", "sample_size", "theta", "rho", "sigma", "gamma_0",
-    "early_stopping_rounds", "eval_metric", "monotone_constraints",
-)  # parameters that `train` has, too  # fmt: skip
+LEARNER = tuple(field.name for field in fields(Params))  # parameters that `train` has, too
 
 
 class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Boosted trees for two classes, on tables that need not fit in memory.
 
-    An estimator like scikit-learn's own, which also takes files: `fit("train/*.parquet",
+    An estimator like scikit-learn's own that also takes files: `fit("train/*.parquet",
     y="clicked")` reads them block by block, within `memory_limit`. The rows are binned and shuffled
-    into a temporary store on disk, which is removed when `fit` returns. To keep the store for many
+    into a temporary store on disk, which is removed when `fit` returns. To use one store for many
     fits, make it with `sparrowboost.ingest` and fit on that.
+
+    The parameters to tune come first. Under "Other Parameters" are the paper's constants, which are
+    best left alone unless you study the method.
 
     Parameters
     ----------
     n_estimators : int, default=100
-        Most trees. 100, as in XGBoost and LightGBM; training ends before that if not even the
-        largest sample shows a split that stands out from noise.
+        Maximum number of trees. 100, as in XGBoost and LightGBM; training ends earlier if even the
+        largest sample shows no split that stands out from noise.
     learning_rate : float, default=0.1
-        Share of each leaf's best step that is taken. 0.1, as in LightGBM; with less, more trees are
-        needed.
+        Share of each leaf's optimal step that is taken. 0.1, as in LightGBM; a smaller rate needs
+        more trees.
     max_leaves : int, default=31
-        Of a tree. 31, as in LightGBM.
+        Maximum number of leaves of a tree. 31, as in LightGBM.
     max_depth : int or None, default=None
-        Of a tree. None: as deep as its leaves allow, since leaves are what bounds a tree that grows
-        best leaf first.
+        Maximum depth of a tree. None: only max_leaves bounds a tree, since trees grow best leaf
+        first.
     min_child_weight : float, default=10.0
-        Least weight on either side of a split, in rows of ordinary weight. 10 keeps small tables,
-        and rare labels, from being learned by heart.
+        Minimum weight on either side of a split, in rows of ordinary weight. 10 keeps small tables
+        and rare labels from being overfitted.
     l2 : float, default=40.0
-        Weight, in rows of ordinary weight, added to each side when splits are compared. Of 1 to 40,
+        L2 penalty for comparing splits, in rows of ordinary weight added to each side. Of 1 to 40,
         40 did best over six data sets.
-    category_charge : float, default=1.0
-        How much of what the choice of a subset of categories gains on noise is taken off its gain.
-        1, all of it, keeps columns of many categories that mean little from being learned by heart.
-        Less is for those that mean much, with many rows of each and many trees.
+    category_penalty : float, default=1.0
+        Penalty on splits by subsets of categories, relative to what choosing the best subset gains
+        on pure noise. 1, all of it, keeps columns of many meaningless categories from being
+        overfitted. Use less if categories mean much and have many rows each, and with many trees.
     loss : {"logistic", "exponential"}, default="logistic"
-        Under the logistic loss weights are bounded, so that wrong labels cannot take over the
-        sample. "exponential" is AdaBoost's, and that of the paper which Sparrow follows.
+        "logistic" has bounded weights, so wrong labels cannot dominate the sample. "exponential" is
+        AdaBoost's and the paper's.
     memory_limit : int, str or None, default=None
-        Bytes, or a size such as "1GB". Of files and stores, the peak of the whole process; of data
-        that the caller holds in memory already, what `fit` may add to it. None: a quarter of what
-        the machine, or the cgroup that this process runs in, allows; a guest leaves room for
-        others.
+        Bytes, or a size such as "1GB". For files and stores, it bounds the peak of the whole
+        process; for data already in memory, what `fit` may add to it. None: a quarter of what the
+        machine, or the cgroup of this process, allows.
     sample_size : int or "auto", default="auto"
-        Rows in memory. "auto" takes all rows where they are few (80 million values), else starts
-        with a sample and lets it grow as proofs need more, within the memory limit.
+        Rows in memory. "auto" takes all rows if they are few (80 million values); otherwise it
+        starts with a sample, which grows within the memory limit as proofs need more rows.
     early_stopping_rounds : int or None, default=None
-        End when the validation score has not improved for so many trees, and keep the best model.
-        None: all trees are trained, so that no rows need be set aside.
+        Stop when the validation score has not improved for this many trees, and keep the best
+        model. None: train all trees; no rows are set aside.
     validation_fraction : float, default=0.1
-        Share of the rows that is set aside for early stopping if `fit` gets no `eval_set`; each
-        label gives its share. 0.1, as in scikit-learn. The model is then trained on the rest.
+        Share of the rows of each label to set aside for early stopping if `fit` gets no `eval_set`.
+        0.1, as in scikit-learn. The model is trained on the rest.
     eval_metric : {"log_loss", "auc", "exponential_loss"}, default="log_loss"
-        The score that early stopping goes by. log_loss is what the default loss minimises.
+        The metric for early stopping. "log_loss" is what the default loss minimises.
     class_weight : dict, "balanced" or None, default=None
-        Factor of the weight of each label's rows, of validation rows, too. "balanced" lets both
-        labels weigh the same. None: rare labels need no help to be learned, and probabilities stay
-        those of the data.
+        Factors of the weights of each label's rows, validation rows included. "balanced" gives both
+        labels the same total weight. None: rare labels need no help to be learned, and
+        probabilities stay those of the data.
     categorical_features : sequence of str, int or bool, default=None
-        Columns to read as categories although they are numbers: their names, their places, or
-        a mask. Strings, dictionaries and categories of pandas and polars are categories anyway,
-        which is why None will mostly do. Of files, give names.
+        Columns of numbers to read as categories: names, indices or a mask; for files, names.
+        Strings, dictionaries and the categorical types of pandas and polars are always categories.
     monotone_constraints : mapping, sequence or None, default=None
-        Features whose effect has a sign: {name: 1 | -1 | 0}, or one such number for each feature.
-        1: the score never falls when the feature grows. None: no effect is assumed.
+        Features whose effect has a sign: {name: 1 | -1 | 0}, or one such number per feature. 1: the
+        score never falls when the feature grows. None: no constraints.
+    importance_type : {"gain", "splits"}, default="gain"
+        What `feature_importances_` counts: the loss that a feature's splits remove, or their
+        number. Features of many values are split often, so "splits" can mislead.
+    n_jobs : int or None, default=None
+        Threads, also for `predict`. None and -1: as many as this process may use. The model does
+        not depend on it.
+    random_state : int, Generator, RandomState or None, default=None
+        Seed of the shuffle, the samples, and the validation rows. The same number gives the same
+        model. None draws from numpy's global generator; the model then varies from fit to fit,
+        except on tables of up to 200,000 rows without rows set aside.
+    verbose : int, default=0
+        0 is silent, as usual in scikit-learn; 1 shows progress.
+
+    Other Parameters
+    ----------------
     stopping : {"adaptive", "paper"}, default="adaptive"
-        When a split counts as proved by the rows read so far. "adaptive" certifies the largest edge
-        that they allow, and needs no target; "paper" is the paper's rule, for
-        loss="exponential" only.
+        When the rows read so far prove a split. "adaptive" certifies the largest edge that they
+        allow, and needs no target; "paper" is the paper's rule, for loss="exponential" only.
     theta : float, default=0.5
-        A new sample is drawn when the effective size of the one in use falls below this share of
-        what it was. 0.5: later, the sample holds too few of the rows that matter; sooner, reading
-        takes longer than learning.
+        A new sample is drawn when the effective size of the current one falls below this share of
+        its initial value.
     rho : float, default=0.3
         With "adaptive", the share of a split's measured edge that must be certain. Less takes
         splits sooner, more reads further; from 0.1 to 0.7 little changes.
     sigma : float, default=0.001
-        Chance that some false split of a leaf is ever taken as proved; the paper's.
+        Probability that any false split of a leaf is ever taken as proved; the paper's.
     gamma_0 : float, default=0.25
-        With "paper", the first target of the advantage over a coin, which is below 0.5.
-    importance_type : {"gain", "splits"}, default="gain"
-        What `feature_importances_` counts: the loss that a feature's splits remove, or how many
-        they are. Features of many values are split often, so that splits mislead.
-    n_jobs : int or None, default=None
-        Threads, of `predict`, too. None and -1: as many as this process may use. The model does not
-        depend on it.
-    random_state : int, RandomState instance or None, default=None
-        Of the shuffle, of samples, and of the rows set aside. The same number gives the same model;
-        None gives another each time, but for tables of which all rows are looked at for bins (up to
-        200,000) and none is set aside.
-    verbose : int, default=0
-        0 is silent, as is usual in scikit-learn; 1 shows progress.
+        With "paper", the first target of the advantage over random guessing, below 0.5.
+    category_charge : float, default="deprecated"
+        Old name of category_penalty.
 
     Attributes
     ----------
     classes_ : (2,) ndarray
-        The labels in ascending order; probabilities are in this order.
+        The labels in ascending order, which is that of probabilities.
     n_features_in_ : int
     feature_names_in_ : (n_features_in_,) ndarray of str
         Only if all columns of the input have names that are strings.
     model_ : Model
-        What `sparrowboost.train` gave.
+        The model from `sparrowboost.train`.
     n_iter_ : int
-        Trees of the model.
+        Number of trees of the model.
     feature_importances_ : (n_features_in_,) ndarray
         They sum to 1 if there is any split.
     evals_result_ : dict
         ``{"validation_0": {metric: [score after each tree]}}``; empty without validation data.
     best_iteration_ : int
-        Trees of the model that scored best on the validation data; only if there are such.
+        Number of trees with the best validation score; only with validation data.
     best_score_ : float
-        Its `eval_metric`; likewise.
+        That score, by `eval_metric`; only with validation data.
 
     Notes
     -----
-    Only two classes are told apart. NaN, None and nulls are missing values, which splits send to
-    either side; infinity is a number.
+    Binary classification only. NaN, None and nulls are missing values, which each split sends to
+    the better side; infinity is a number.
 
     Examples
     --------
@@ -192,7 +195,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         max_depth: int | None = None,
         min_child_weight: float = 10.0,
         l2: float = L2,
-        category_charge: float = 1.0,
+        category_penalty: float = 1.0,
         loss: str = "logistic",
         memory_limit: int | float | str | None = None,
         sample_size: int | str = "auto",
@@ -202,15 +205,16 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         class_weight: str | Mapping[Any, float] | None = None,
         categorical_features: Sequence[Any] | None = None,
         monotone_constraints: Mapping[str, int] | Sequence[int] | None = None,
+        importance_type: str = "gain",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
         stopping: str = "adaptive",
         theta: float = 0.5,
         rho: float = RHO,
         sigma: float = SIGMA,
         gamma_0: float = 0.25,
-        importance_type: str = "gain",
-        n_jobs: int | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: int = 0,
+        category_charge: float | str = "deprecated",
     ) -> None:
         self.n_estimators = n_estimators
         self.learning_rate = learning_rate
@@ -218,7 +222,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.max_depth = max_depth
         self.min_child_weight = min_child_weight
         self.l2 = l2
-        self.category_charge = category_charge
+        self.category_penalty = category_penalty
         self.loss = loss
         self.memory_limit = memory_limit
         self.sample_size = sample_size
@@ -228,15 +232,16 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.class_weight = class_weight
         self.categorical_features = categorical_features
         self.monotone_constraints = monotone_constraints
+        self.importance_type = importance_type
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
         self.stopping = stopping
         self.theta = theta
         self.rho = rho
         self.sigma = sigma
         self.gamma_0 = gamma_0
-        self.importance_type = importance_type
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+        self.category_charge = category_charge
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -267,34 +272,34 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array, frame, sparse matrix, Arrow table or stream, path, glob, list of paths or Dataset
-            Anything that `sparrowboost.ingest` reads, or what it made.
+            Anything that `sparrowboost.ingest` reads or returns.
         y : (n,) array, or column name
-            Any two values. The name of a column of X if that is a file or a table. None for a
-            Dataset and for libsvm files, which have their labels.
+            Labels of any two values, or their column if X is a file or a table. None for a Dataset
+            and for libsvm files, which contain labels.
         sample_weight : (n,) array, or column name, optional
-            Not negative. A row of a small whole number as weight is that many rows; other weights
-            count by their proportions (docs/faq.md).
+            Not negative. A row with a small integer weight counts as that many rows; other weights
+            count in proportion (docs/faq.md).
         eval_set : source, (X, y), (X, y, weights), or a list with one of these, optional
-            Validation data, scored after each tree; y and weights are arrays or column names. In a
-            source alone the label column has the name that it has in X.
+            Validation data, scored after each tree; y and weights are arrays or column names. A
+            source alone has its labels in the column of the same name as in X.
         callbacks : callables, optional
-            Each gets every event of training (`sparrowboost.events`); one that returns True ends
-            it.
+            Each is called with every event of training (`sparrowboost.events`); one that returns
+            True stops training.
         header, format : as in `sparrowboost.ingest`
-            Of files, those of `eval_set`, too.
+            For files, also those of `eval_set`.
 
         Returns
         -------
         self
         """
-        # Should this fail, there is no model: the last one may not fit the columns and classes.
+        # If this fails, no model is left: the old one may not fit the new columns and classes.
         self.__dict__.pop("model_", None)
         params = self._params()
-        how: dict[str, Any] = {"header": header, "format": format}
-        seed = _seed(self.random_state)
-        dataset, limit = self._open(X, y, sample_weight, seed, how)
-        apart = not (isinstance(X, Dataset) or y is None or is_column(y))
-        rows, valid = dataset, self._validation(eval_set, dataset, labels_apart=apart)
+        read = ReadOptions(header=header, format=format)
+        seed = check_seed(self.random_state)
+        dataset, limit = self._open(X, y, sample_weight, seed, read)
+        separate = not (isinstance(X, Dataset) or y is None or is_column(y))
+        rows, valid = dataset, self._validation(eval_set, dataset, labels_separate=separate)
         if self.early_stopping_rounds is not None and eval_set is None:
             rows, valid = split(dataset, self.validation_fraction, seed)
         history = History()
@@ -307,10 +312,10 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             n_jobs=self.n_jobs,
             random_state=seed,
             verbose=self.verbose,
-            **how,
+            **vars(read),
             **params,
         )
-        if not apart:
+        if not separate:
             self._learn_classes(dataset)
         self._keep_scores(history.scores)
         return self
@@ -318,19 +323,22 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _params(self) -> dict[str, Any]:
         """The parameters of the learner, checked before any row is read."""
         params = {name: getattr(self, name) for name in LEARNER}
+        if self.category_charge != "deprecated":
+            warn_renamed("category_charge")
+            params["category_penalty"] = self.category_charge
         Params.make(**params)
         fraction = self.validation_fraction
         if not isinstance(fraction, int | float | np.number) or not 0 < fraction < 1:
             raise DataError(f"validation_fraction={fraction!r}: give a number above 0 and below 1.")
         if self.importance_type not in KINDS:
             raise DataError(
-                f"importance_type={self.importance_type!r} is not known; it is one of "
+                f"importance_type={self.importance_type!r} is unknown; give one of "
                 f"{', '.join(KINDS)}."
             )
         return params
 
     def _open(
-        self, X: Any, y: Any, sample_weight: Any, seed: int, how: dict[str, Any]
+        self, X: Any, y: Any, sample_weight: Any, seed: int, read: ReadOptions
     ) -> tuple[Dataset, int]:
         """The rows to train on, and the memory limit of training."""
         limit = resolve_limit(self.memory_limit)
@@ -342,7 +350,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 )
             self._learn_columns(X)
             return X, limit
-        # What the caller holds is the caller's, as it is for ingest.
+        # As in ingest, data that the caller holds does not count.
         held = 0 if is_files(X) or isinstance(X, np.memmap) else rss()
         X, y, sample_weight = self._checked(X, y, sample_weight)
         dataset = ingest(
@@ -355,21 +363,21 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             random_state=seed,
             verbose=self.verbose,
             wait=False,
-            **how,
+            **vars(read),
         )
         if self._by_name:
             self._learn_columns(dataset)
         return dataset, limit + held
 
     def _checked(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
-        """X, y and weights as scikit-learn wants them checked; nothing large is copied."""
+        """X, y and weights after scikit-learn's checks; nothing large is copied."""
         inside = is_column(y) or is_column(sample_weight)  # other columns of X are the features
         opaque = is_files(X) or is_stream(X)
         self._by_name = opaque or (is_frame(X) and inside)
         if y is None and not is_files(X):
             raise DataError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None; pass "
-                "labels, or the name of the column that has them."
+                "labels or the name of their column."
             )
         if opaque:
             return X, y if y is None or is_column(y) else self._checked_labels(y), sample_weight
@@ -377,7 +385,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not is_frame(X):
             if inside:
                 raise DataError(
-                    "the columns of an array have no names; pass arrays as y and weights."
+                    "the columns of an array have no names; pass y and weights as arrays."
                 )
             X = self._checked_array(X, reset=True)
         elif not self._by_name:
@@ -386,11 +394,11 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             y = self._checked_labels(y)
             check_consistent_length(X, y)
         if sample_weight is not None and not is_column(sample_weight):
-            sample_weight = _check_sample_weight(sample_weight, X)
+            sample_weight = self._checked_weights(sample_weight, X)
         return X, y, sample_weight
 
     def _check_columns(self, X: Any, *, reset: bool) -> None:
-        """Take note of the columns of a frame, or compare them with those of `fit`."""
+        """Record the columns of a frame, or compare them with those of `fit`."""
         check_names("X", [str(name) for name in column_names(X) or ()])
         validate_data(self, header(X), reset=reset, skip_check_array=True)
 
@@ -398,7 +406,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y = column_or_1d(y, warn=True)
         assert_all_finite(y, input_name="y")
         if not len(y):
-            raise DataError("y has no values; pass a label for each row of X.")
+            raise DataError("y is empty; pass a label for each row of X.")
         check_classification_targets(y)
         classes = np.unique(y)
         if len(classes) > 2:
@@ -408,16 +416,32 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         if len(classes) < 2:
             raise DataError(
-                f"y has 1 class only ({classes[0]!r}), and there is nothing to tell apart; pass "
-                "rows of two classes."
+                f"y has only 1 class ({classes[0]!r}), so there is nothing to learn; pass rows of "
+                "two classes."
             )
         self.classes_ = classes
         return y
 
+    def _checked_weights(self, sample_weight: Any, X: Any) -> npt.NDArray[Any]:
+        if isinstance(sample_weight, Number):  # one for all rows, which scikit-learn allows
+            sample_weight = np.full(X.shape[0], sample_weight)
+        weights: npt.NDArray[Any] = check_array(
+            sample_weight,
+            ensure_2d=False,
+            dtype=[np.float64, np.float32],
+            input_name="sample_weight",
+        )
+        if weights.ndim != 1:
+            raise DataError("sample_weight must be a 1D array or a number; pass one per row.")
+        check_consistent_length(X, weights)
+        if not weights.any():
+            raise DataError("sample_weight is zero for all rows; pass some that are positive.")
+        return weights
+
     def _checked_array(self, X: Any, *, reset: bool) -> Any:
-        """An array of rows; lists become one, arrays stay what they are."""
-        # check_array copies no array if all its values and types are allowed. What it returns of a
-        # memory map or a masked array is neither.
+        """X as an array; lists become one, arrays stay as they are."""
+        # With these arguments nothing is copied. A memory map or masked array would lose its type,
+        # so the original is used.
         checked = validate_data(
             self, X, reset=reset, accept_sparse=True, dtype=None, ensure_all_finite=False
         )
@@ -425,7 +449,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return as_numbers(X) if X.dtype == object else X
 
     def _learn_columns(self, known: Dataset | Model) -> None:
-        """Take the names and number of the features from where they are known."""
+        """Take the names and number of features from a data set or model."""
         names, self._by_name = known.feature_names, True
         self.n_features_in_ = len(names)
         if names == places(len(names)):
@@ -434,26 +458,23 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.feature_names_in_ = np.array(names, object)
 
     def _learn_classes(self, known: Dataset | Model) -> None:
-        # None stands for all other labels, if one was trained against several.
+        # None stands for all other labels, if one label was trained against the rest.
         self.classes_ = np.array(known.classes, object if None in known.classes else None)
 
-    def _validation(self, eval_set: Any, dataset: Dataset, *, labels_apart: bool) -> Any:
+    def _validation(self, eval_set: Any, dataset: Dataset, *, labels_separate: bool) -> Any:
         """Validation data as `train` takes it."""
         if isinstance(eval_set, list) and not is_files(eval_set):
             if len(eval_set) != 1:
-                raise DataError(
-                    f"eval_set has {len(eval_set)} sets of rows; give one, by which training may "
-                    "stop."
-                )
+                raise DataError(f"eval_set has {len(eval_set)} validation sets; pass one.")
             eval_set = eval_set[0]
         if eval_set is None or isinstance(eval_set, Dataset):
             return eval_set
         if not isinstance(eval_set, tuple):
-            if labels_apart:
-                raise DataError("eval_set: which are its labels? Pass (X, y), as to fit.")
+            if labels_separate:
+                raise DataError("eval_set has no labels; pass (X, y).")
             return eval_set
         if len(eval_set) not in (2, 3):
-            raise DataError(f"eval_set has {len(eval_set)} parts; give (X, y) or (X, y, weights).")
+            raise DataError(f"eval_set has {len(eval_set)} parts; pass (X, y) or (X, y, weights).")
         X, y, *weights = eval_set
         inside = is_column(y) or any(map(is_column, weights))
         X = self._rows(X, dataset.feature_names, by_name=inside)
@@ -465,25 +486,25 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for name in ("best_iteration_", "best_score_"):
             self.__dict__.pop(name, None)
         if scores:
-            values = np.array(scores[self.eval_metric])
-            best = int(values.argmin() if FALLS[self.eval_metric] else values.argmax())
+            values = scores[self.eval_metric]
+            best = METRICS[self.eval_metric].best(values)
             self.best_iteration_, self.best_score_ = best + 1, float(values[best])
 
     # -- predict ---------------------------------------------------------------------------------
 
     def _rows(self, X: Any, names: list[str], *, by_name: bool = False) -> Any:
-        """Rows to predict, with columns that `names` finds."""
+        """Rows to predict, with columns under the given names."""
         if isinstance(X, Dataset):
             raise DataError(
-                "the rows of a Dataset are in random order, and so would be its predictions; pass "
-                "the source that it was made from."
+                "the rows of a Dataset are shuffled, and so would be its predictions; pass the "
+                "source that it was made from."
             )
         if is_files(X) or is_stream(X):
             return X
         if not is_frame(X):
             X = self._checked_array(X, reset=False)
             here = places(len(names))
-            if names != here and set(names) == set(here):  # by place, not by what they are called
+            if names != here and set(names) == set(here):  # by index, not by name
                 X = (X.tocsr() if hasattr(X, "tocsr") else X)[:, [names.index(c) for c in here]]
             return X
         X = pa.Table.from_batches([X]) if isinstance(X, pa.RecordBatch) else X
@@ -495,19 +516,16 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def decision_function(
         self, X: Any, *, header: bool = True, format: str | None = None
     ) -> npt.NDArray[np.float32]:
-        """Scores: half the log odds of the second class.
-
-        Above 0, the second class is the more likely one; the probability that belongs to a score s
-        is 1 / (1 + exp(-2 s)).
+        """The log odds of the second class; above 0, it is the likelier one.
 
         Parameters
         ----------
-        X : anything that `fit` takes but a Dataset
-            Read block by block. Columns of files are found by name; those of frames are, too, if
-            the model was trained on a file, a Dataset, or a frame with its label column, else they
-            must be those of `fit`, in the same order.
+        X : anything that `fit` takes except a Dataset
+            Read block by block. Columns of files are found by name. So are those of frames if the
+            model was trained on a file, a Dataset, or a frame with its label column; otherwise they
+            must be the columns of `fit` in the same order.
         header, format : as in `sparrowboost.ingest`
-            Of files.
+            For files.
 
         Returns
         -------
@@ -529,10 +547,10 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         (n, 2) ndarray
             In the order of `classes_`.
         """
-        return _both(self.decision_function(X, **how))
+        return probabilities(self.decision_function(X, **how))
 
     def predict(self, X: Any, **how: Any) -> npt.NDArray[Any]:
-        """The more likely class of each row.
+        """The likelier class of each row.
 
         Parameters
         ----------
@@ -541,7 +559,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         (n,) ndarray
-            Of values of `classes_`.
+            Values of `classes_`.
         """
         return self._labels(self.decision_function(X, **how))
 
@@ -549,7 +567,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.classes_[(score > 0).astype(np.intp)]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, **how: Any) -> float:
-        """The share of rows whose class is the predicted one.
+        """The accuracy: the share of rows whose class is predicted correctly.
 
         Parameters
         ----------
@@ -562,7 +580,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         float
         """
         if not is_column(y):
-            from sklearn.metrics import accuracy_score  # which takes memory to import
+            from sklearn.metrics import accuracy_score  # imported late, since it takes memory
 
             predicted = self.predict(X, **how)
             return float(accuracy_score(y, predicted, sample_weight=sample_weight))
@@ -571,24 +589,27 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         result = evaluate(self.model_, rows, label=y, weight=sample_weight, verbose=0, **how)
         return result.accuracy
 
-    def staged_decision_function(self, X: Any, **how: Any) -> Iterator[npt.NDArray[np.float32]]:
-        """The scores of `decision_function` after each tree.
+    def staged_decision_function(
+        self, X: Any, *, header: bool = True, format: str | None = None
+    ) -> Iterator[npt.NDArray[np.float32]]:
+        """The values of `decision_function` after each tree.
 
-        X is read once. Scores and up to 64 MB of bins (a byte for each value) stay in memory; more
+        X is read once. Memory holds the values and up to 64 MB of bins (one byte per value); more
         bins go to a temporary file.
 
         Parameters
         ----------
-        X, **how : as in `decision_function`
+        X, header, format : as in `decision_function`
 
         Yields
         ------
         (n,) ndarray of float32
         """
         check_is_fitted(self)
-        m, how = self.model_, {**how, "n_jobs": self.n_jobs}
-        rows = self._rows(X, m.feature_names)
-        return staged_scores(m.binning, m.forest, m.base_score, m.n_trees, rows, **how)
+        rows = self._rows(X, self.model_.feature_names)
+        read = ReadOptions(header=header, format=format)
+        scores = staged_scores(self.model_, rows, self.n_jobs, read)
+        return (log_odds(score) for score in scores)
 
     def staged_predict_proba(self, X: Any, **how: Any) -> Iterator[npt.NDArray[np.float64]]:
         """The probabilities of `predict_proba` after each tree, as in `staged_decision_function`.
@@ -597,7 +618,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ------
         (n, 2) ndarray
         """
-        return map(_both, self.staged_decision_function(X, **how))
+        return map(probabilities, self.staged_decision_function(X, **how))
 
     def staged_predict(self, X: Any, **how: Any) -> Iterator[npt.NDArray[Any]]:
         """The classes of `predict` after each tree, as in `staged_decision_function`.
@@ -613,8 +634,8 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def save_model(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a file that `load_model` reads, or `sparrowboost.load_model`.
 
-        See `Model.save_model`. Unlike a pickle it runs no code when it is loaded, and later
-        releases read it. Parameters and scores of validation data are not in it.
+        See `Model.save_model`. Unlike a pickle, the file runs no code when loaded, and later
+        versions can read it. It does not contain parameters and validation scores.
 
         Parameters
         ----------
@@ -624,10 +645,10 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.model_.save_model(path)
 
     def load_model(self, path: str | os.PathLike[str]) -> Self:
-        """Take the model of a file: the classifier then predicts as the one that was fitted.
+        """Load a model file; the classifier then predicts like the one that was saved.
 
-        Labels and names of columns are those of the file; if it has other names than f0, f1, ...,
-        columns are found by name. Parameters stay what they are.
+        Labels and column names come from the file; if the names are not f0, f1, ..., columns are
+        found by name. Parameters are unchanged.
 
         Parameters
         ----------
@@ -657,25 +678,35 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._keep_scores({})
         return self
 
+    def to_xgboost(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        data: Any = None,
+        header: bool = True,
+        format: str | None = None,
+    ) -> None:
+        """Write an XGBoost model file that gives the same probabilities.
+
+        See `Model.to_xgboost`; `model_.xgboost_frame` converts data to what XGBoost needs.
+
+        Parameters
+        ----------
+        path : str or path
+            Must end in .json.
+        data : anything that `fit` takes but a Dataset, optional
+            Rows to count in each leaf (XGBoost's "cover"), which SHAP values depend on; a few
+            thousand are enough. Default: every leaf counts as one row.
+        header, format : as in `sparrowboost.ingest`
+            For that data.
+        """
+        check_is_fitted(self)
+        if data is not None:
+            data = self._rows(data, self.model_.feature_names)
+        self.model_.to_xgboost(path, data=data, header=header, format=format)
+
     @property
     def feature_importances_(self) -> npt.NDArray[np.float64]:
         """(n_features_in_,) shares of the features, by `importance_type`."""
         check_is_fitted(self)
         return feature_importances(self.model_, self.importance_type)
-
-
-def _seed(random_state: int | np.random.RandomState | None) -> int:
-    """A seed; a whole number is its own, as it is of `ingest` and `train`."""
-    if isinstance(random_state, int | np.integer):
-        return int(random_state)
-    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
-
-
-def _both(score: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    """(n, 2) probabilities; what they take besides themselves does not grow with n."""
-    both = np.empty((len(score), 2))
-    for start in range(0, len(score), BLOCK_ROWS):
-        rows = slice(start, start + BLOCK_ROWS)
-        both[rows, 1] = probability(score[rows])
-        both[rows, 0] = 1 - both[rows, 1]
-    return both

@@ -308,7 +308,10 @@ def test_columns_in_bundles_are_monotone(loss, monkeypatch):
 
 def test_constraints_that_do_not_fit_the_data_are_refused(dataset):
     for signs, says in (
-        ({"a": 1, "age": -1}, "monotone_constraints: no feature is called 'age'; the data has a, b"),
+        (
+            {"a": 1, "age": -1},
+            "monotone_constraints: no feature is called 'age'; the data has a, b",
+        ),
         ({0: 1}, "no feature is called 0"),
         ([1, -1], "monotone_constraints has 2 entries and the data 5 features; give one for each"),
         ([0, 0, 0, 0, 1], "'kind' has categories, which have no order"),

@@ -15,7 +15,7 @@ WRONG = {
     "max_depth": (0, -1, 1.5, "auto", True),
     "min_child_weight": (-1e-9, np.nan, np.inf, None, "1"),
     "l2": (-1, np.nan, np.inf, None),
-    "category_charge": (-0.1, np.nan, np.inf, None),
+    "category_penalty": (-0.1, np.nan, np.inf, None),
     "loss": ("hinge", "", None, 1),
     "stopping": ("never", None, True),
     "sample_size": (0, -1, 0.5, "all", None, True),
@@ -76,8 +76,24 @@ def test_a_right_value_is_taken_as_it_is(right):
 
 
 def test_an_unknown_parameter_is_refused_with_those_there_are():
-    with pytest.raises(DataError, match=r"unknown parameter 'n_trees'; known are n_estimators, .*"):
+    with pytest.raises(
+        DataError, match=r"unknown parameter 'n_trees'; the parameters are n_estimators, .*"
+    ):
         Params.make(n_trees=10)
+
+
+@pytest.mark.parametrize("make", [Params, Params.make])
+def test_an_old_name_works_and_warns(make):
+    with pytest.warns(DeprecationWarning, match="is now called category_penalty") as caught:
+        params = make(category_charge=0.5)
+    assert caught[0].filename == __file__
+    assert params == make(category_penalty=0.5)
+    with pytest.warns(DeprecationWarning):
+        assert params.category_charge == 0.5
+    with pytest.raises(DataError, match="pass only category_penalty"):
+        make(category_charge=0.5, category_penalty=0.5)
+    with pytest.raises(AttributeError, match="no_such"):
+        _ = params.no_such
 
 
 def test_the_paper_rule_asks_for_the_loss_that_it_is_about():

@@ -330,7 +330,7 @@ def test_categories_that_mean_nothing_do_more_harm_without_the_charge():
     frame, y = pd.DataFrame({"x": x, "word": word}), x + rng.logistic(size=16_000) > 0
     data, test = ingest(frame[:8_000], label=y[:8_000], verbose=0), (frame[8_000:], y[8_000:])
     charged, free = (
-        auc_of(train(data, category_charge=charge, n_estimators=40, verbose=0), test)
+        auc_of(train(data, category_penalty=charge, n_estimators=40, verbose=0), test)
         for charge in (1.0, 0.0)
     )
     assert charged > free + 0.005

@@ -49,7 +49,7 @@ def test_scores_are_those_of_scikit_learn_after_every_tree(dataset, valid):
     label = (valid["y"] == "yes").to_numpy()
     for n_trees in (1, 4, 8):
         scores = events[n_trees].scores
-        h = model.decision_function(valid, n_trees=n_trees).astype(float)
+        h = model.decision_function(valid, n_trees=n_trees).astype(float) / 2
         p = model.predict_proba(valid, n_trees=n_trees)[:, 1]
         assert set(scores) == {"log_loss", "auc", "exponential_loss"}
         assert scores["log_loss"] == pytest.approx(log_loss(label, p))
@@ -130,13 +130,11 @@ def test_too_many_validation_rows_are_thinned_out_evenly(monkeypatch):
     X = np.arange(n, dtype=float)[:, None] % 250
     dataset = ingest(X, label=np.arange(n) % 3 == 0, verbose=0)
     model = make_model(dataset)
-    everything = Validation((X, np.arange(n) % 3 == 0), model, "y", "log_loss", 10**9)
+    everything = Validation((X, np.arange(n) % 3 == 0), model, "log_loss", 10**9)
     assert everything.n_rows == n
     row_bytes = validation_row_bytes(1, "log_loss")
     for most in (1_200, 600, 300, 100):
-        validation = Validation(
-            (X, np.arange(n) % 3 == 0), model, "y", "log_loss", most * row_bytes
-        )
+        validation = Validation((X, np.arange(n) % 3 == 0), model, "log_loss", most * row_bytes)
         step = round(n / validation.n_rows)
         assert step in (2, 4, 8, 16, 32)
         assert validation.n_rows == len(range(0, n, step)) <= most
@@ -147,14 +145,14 @@ def test_too_many_validation_rows_are_thinned_out_evenly(monkeypatch):
 
 def test_scores_are_brought_up_to_date_by_the_new_trees_only(dataset, valid):
     model = make_model(dataset)
-    validation = Validation(valid, model, "y", "log_loss", 10**9)
+    validation = Validation(valid, model, "log_loss", 10**9)
     seen = []
     for k in range(3):
         model = model.with_tree(make_stump(0, range(100), 0.1 * k, -0.2))
         seen.append(validation.look(model)["log_loss"])
     label = (valid["y"] == "yes").to_numpy()
     assert seen[-1] == pytest.approx(log_loss(label, model.predict_proba(valid)[:, 1]))
-    again = Validation(valid, model.first(0), "y", "log_loss", 10**9)
+    again = Validation(valid, model.first(0), "log_loss", 10**9)
     assert again.look(model)["log_loss"] == pytest.approx(seen[-1])
 
 
@@ -164,7 +162,7 @@ def test_scores_are_the_same_to_the_bit_whoever_does_the_work(dataset, valid, me
     model = train(dataset, n_estimators=5, verbose=0)
     with WorkerPool(3) as workers:
         seen = [
-            Validation(valid, model.first(0), "y", metric, 10**9, None, who).look(model)
+            Validation(valid, model.first(0), metric, 10**9, None, who).look(model)
             for who in (None, workers)
         ]
     assert seen[0] == seen[1]

@@ -136,5 +136,5 @@ def test_probabilities_never_overflow():
 
 
 def test_an_unknown_loss_is_refused_with_those_there_are():
-    with pytest.raises(DataError, match="loss='hinge' is not known; it is one of logistic"):
+    with pytest.raises(DataError, match="loss='hinge' is unknown; give one of logistic"):
         get_loss("hinge")

@@ -5,8 +5,15 @@ import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.metrics import log_loss as sklearn_log_loss
 
+from sparrowboost import Params
 from sparrowboost.model.losses import probability
-from sparrowboost.model.metrics import auc, average_precision, exponential_loss, log_loss
+from sparrowboost.model.metrics import (
+    METRICS,
+    auc,
+    average_precision,
+    exponential_loss,
+    log_loss,
+)
 
 
 @pytest.fixture(params=["distinct", "ties", "rare"])
@@ -59,3 +66,13 @@ def test_weights_of_rows_count_as_in_scikit_learn(rows):
     again = np.repeat(np.arange(len(label)), weight.astype(int))
     for metric in (auc, average_precision, log_loss, exponential_loss):
         assert metric(*args) == pytest.approx(metric(label[again], score[again]))
+
+
+def test_metrics_know_which_direction_is_better(rows):
+    label, score = rows
+    for name, metric in METRICS.items():
+        assert metric.name == name and Params(eval_metric=name).eval_metric == name
+        good, bad = (metric.compute(label, s, None) for s in (score, -score))
+        assert metric.better(good, bad) and not metric.better(bad, good)
+        assert metric.better(good, metric.worst) and not metric.better(good, good)
+        assert metric.best([bad, good, float("nan"), good]) == 1

@@ -194,10 +194,10 @@ def mixed_table(n=300, seed=0):
 
 
 def naive_scores(model, table):
-    """Each value binned, and each tree walked, one by one."""
+    """Each value binned, and each tree walked, one by one; the log odds are twice H."""
     columns = [naive_bins(f, table[f.name].to_pylist()) for f in model.binning.features]
     bins = np.array(columns, np.uint8).T
-    return add_trees(model.trees, bins, np.full(len(bins), model.base_score, np.float32))
+    return 2 * add_trees(model.trees, bins, np.full(len(bins), model.base_score, np.float32))
 
 
 def same_bits(a, b):
@@ -254,7 +254,7 @@ def test_a_category_never_seen_in_training_scores_as_all_others_that_are_rare():
         row = pa.table({"x": [0.5], "count": [7], "color": [word], "code": ["1"]})
         bins = np.array([[naive_bins(f, row[f.name].to_pylist())[0] for f in MIXED.features]])
         assert bins[0, 2] == other
-        expected = add_trees(model.trees, bins, np.full(1, model.base_score, np.float32))
+        expected = 2 * add_trees(model.trees, bins, np.full(1, model.base_score, np.float32))
         same_bits(model.decision_function(row), expected)
 
 
@@ -271,7 +271,7 @@ def test_missing_values_go_the_way_of_their_own_bin(left):
         is_missing = table[feature.name].is_null().to_numpy()
         assert is_missing.any() and not is_missing.all()
         expected = np.where(is_missing == left, 1, 2)
-        np.testing.assert_array_equal(model.decision_function(table), expected)
+        np.testing.assert_array_equal(model.decision_function(table), 2 * expected)
 
 
 def test_a_column_that_is_all_missing_and_infinite_values_are_read():
@@ -380,9 +380,9 @@ def test_no_rows_have_no_scores():
         assert model.predict_proba(data).shape == (0, 2)
 
 
-def test_a_model_without_trees_gives_every_row_the_base_score():
+def test_a_model_without_trees_gives_every_row_twice_the_base_score():
     model = Model(NUMBERS, ("no", "yes"), "logistic", 0.5)
-    assert model.decision_function(numbers_frame(3)).tolist() == [0.5] * 3
+    assert model.decision_function(numbers_frame(3)).tolist() == [1.0] * 3
     assert model.n_trees == 0
     assert model.feature_names == ["a", "b", "c", "d"]
 
@@ -392,7 +392,7 @@ def test_probabilities_are_those_of_the_scores_and_add_up_to_one():
     proba = model.predict_proba(frame)
     score = model.decision_function(frame).astype(np.float64)
     assert proba.shape == (300, 2) and proba.dtype == np.float64
-    np.testing.assert_allclose(proba[:, 1], 1 / (1 + np.exp(-2 * score)), rtol=1e-12)
+    np.testing.assert_allclose(proba[:, 1], 1 / (1 + np.exp(-score)), rtol=1e-12)
     np.testing.assert_allclose(proba.sum(1), 1, rtol=1e-15)
     same_bits(model.predict_proba(frame, n_trees=3), model.first(3).predict_proba(frame))
 
@@ -413,7 +413,7 @@ def test_models_that_branch_from_one_are_independent():
 
     def check(model, trees):
         assert model.trees == tuple(trees) and model.n_trees == len(trees)
-        expected = add_trees(trees, bins, np.full(60, -0.25, np.float32))
+        expected = 2 * add_trees(trees, bins, np.full(60, -0.25, np.float32))
         same_bits(model.decision_function(frame), expected)
 
     t = [random_tree(rng, 4, int(n)) for n in rng.integers(1, 20, 12)]

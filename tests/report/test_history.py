@@ -177,7 +177,7 @@ def test_strata_of_later_draws_are_those_of_the_true_weights(dataset):
     history = History()
     model = train(dataset, callbacks=[history], verbose=0, **DRAWN)
     X, y = made_rows()
-    margin = np.where(y, 1, -1) * 2.0
+    margin = np.where(y, 1, -1)
     used = history.samples["n_trees"]
     assert len(used) > 2
     # A draw is for the model of some tree since the draw before: the true weights are between.

@@ -21,7 +21,7 @@ from helpers import small_table
 from sparrowboost import MemoryLimitError, ingest, train, write_predictions
 from sparrowboost.cli import main
 from sparrowboost.datasets import make_large
-from sparrowboost.model.predict import BLOCK_ROWS, MIN_BLOCK_ROWS, BlockSizes
+from sparrowboost.model.predict import BLOCK_ROWS, MIN_BLOCK_ROWS, BlockBudget
 from sparrowboost.runtime.memory import parse_size
 
 ROWS, VALID_ROWS = 1_000_000, 200_000
@@ -154,13 +154,13 @@ def test_predictions_are_the_same_in_the_smaller_blocks_that_a_limit_allows(tmp_
     pq.write_table(table, source := tmp_path / "t.parquet")
     model = train(ingest(source, label="y", weight="w", verbose=0), n_estimators=5, verbose=0)
     monkeypatch.setattr(sparrowboost.model.predict, "held", lambda: 100_000_000)
-    sizes, rows = [], BlockSizes.rows
+    sizes, rows = [], BlockBudget.rows
 
     def noted(*args):
         sizes.append(rows(*args))
         return sizes[-1]
 
-    monkeypatch.setattr(BlockSizes, "rows", noted)
+    monkeypatch.setattr(BlockBudget, "rows", noted)
     with pytest.raises(MemoryLimitError) as refused:
         write_predictions(model, source, tmp_path / "no.csv", memory_limit="50MB", verbose=0)
     enough = named(str(refused.value))

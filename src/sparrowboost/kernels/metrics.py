@@ -1,4 +1,4 @@
-"""How good scores are, in one pass over the rows."""
+"""Losses and the AUC of scores, in one pass over the rows."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from sparrowboost.kernels._jit import kernel
 
 
 @kernel
-def add_losses(label, score, weight, most, total):
+def add_losses(label, score, weight, limit, total):
     """Add up both losses of some rows.
 
     label  (n,) uint8    IN   1 = positive
     score  (n,) float32  IN   H
-    weight (n,) float32  IN   of each row; of length 0 if all count 1
-    most   float64       IN   at which the exponential loss cuts the margin y H
+    weight (n,) float32  IN   of each row; empty if all count 1
+    limit  float64       IN   the exponential loss clips the margin y H to -limit ... limit
     total  (3,) float64  OUT  weight, ln(1 + exp(-2 y H)) and exp(-y H), added to
     """
     weighted = weight.shape[0] > 0
@@ -25,9 +25,9 @@ def add_losses(label, score, weight, most, total):
         m = np.float64(score[i]) if label[i] else -np.float64(score[i])
         w = np.float64(weight[i]) if weighted else 1.0
         size = abs(m)
-        e = np.exp(-min(size, most))
-        # exp(-2 |m|) is nothing beside 1 long before it is cut. log1p would save digits beyond the
-        # sixteenth of a nat, and take twice as long.
+        e = np.exp(-min(size, limit))
+        # exp(-2 |m|) is negligible long before it is clipped. log1p would only gain digits beyond
+        # the sixteenth, and take twice as long.
         sum_w += w
         sum_log += w * (np.log(1.0 + e * e) + (2.0 * size if m < 0 else 0.0))
         sum_exp += w * (1.0 / e if m < 0 else e)
@@ -37,13 +37,13 @@ def add_losses(label, score, weight, most, total):
 
 
 @kernel
-def add_falls(label, before, after, u, most, logistic, total):
-    """Add up by how much the loss of some rows falls from one score to another.
+def add_falls(label, before, after, u, limit, logistic, total):
+    """Add up the decrease of the loss of some rows from one score to another.
 
     label         (n,) uint8    IN   1 = positive
     before, after (n,) float32  IN   H
     u             (n,) float32  IN   importance
-    most          float64       IN   as for `add_losses`
+    limit         float64       IN   as for `add_losses`
     logistic      bool          IN   else the exponential loss
     total         (2,) float64  OUT  u times the fall, and the square of that, added to
     """
@@ -57,7 +57,7 @@ def add_falls(label, before, after, u, most, logistic, total):
             fall = np.log(1.0 + np.exp(-2.0 * abs(a))) - np.log(1.0 + np.exp(-2.0 * abs(b)))
             fall += 2.0 * (max(-a, 0.0) - max(-b, 0.0))
         else:
-            fall = np.exp(-min(max(a, -most), most)) - np.exp(-min(max(b, -most), most))
+            fall = np.exp(-min(max(a, -limit), limit)) - np.exp(-min(max(b, -limit), limit))
         fall *= np.float64(u[i])
         sum_fall += fall
         sum_square += fall * fall
@@ -67,7 +67,7 @@ def add_falls(label, before, after, u, most, logistic, total):
 
 @kernel
 def count_pairs(positive, negative):
-    """Pairs of a positive and a negative row in which the positive scores higher; ties count half.
+    """Pairs of a positive and a negative row where the positive scores higher; ties count half.
 
     positive (p,) float  IN  ascending
     negative (n,) float  IN  ascending

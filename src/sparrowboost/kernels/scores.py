@@ -1,25 +1,24 @@
 """Scores of rows under trees, and the weights that follow from them.
 
-A forest is flat, a node is one line of the cache, eight words of 64 bits:
+A forest is a flat array of nodes; a node is one cache line, eight words of 64 bits:
 
     0 ... 3   bins that go left, one bit each
     4         right child in the lower half, left child in the upper
     5         feature
     6         the same bins as two ranges, four bytes: start, length, start, length; the highest bit
-              is set. Or 0: they are more than two ranges
-    7         place of the rows that come here
+              is set. Or 0 if there are more than two ranges
+    7         place of the rows at this node
 
-Rows may go through a tree in two ways.
+There are two ways to send rows through a tree.
 
-All splits at once, many rows at a time. All rows begin at place 0; split k moves those rows of its
-place that go right to place k + 1; when all splits are done, a place is a leaf. No row waits for
-another, or for where it was sent before: with a byte for each row the processor takes 64 rows in
-one step, so that all 30 splits of a tree take less than a walk along 5 of them.
+All splits at once, for many rows. All rows start at place 0; split k moves those rows of its place
+that go right to place k + 1; after all splits, a place is a leaf. No step of a row depends on its
+previous one, and a place is a byte, so SIMD instructions take 64 rows at once: all 30 splits of a
+tree take less time than a walk along 5 of them.
 
 Or a walk from the root, row by row, for large trees and few rows. A leaf is a node that sends every
-row to itself. So after depth[t] steps from root[t] every row is in its leaf, and no step is a
-branch that the processor could guess wrong. Four rows walk at once: each waits for memory at every
-step, and waiting is shared.
+row to itself, so after depth[t] steps from root[t] every row is in its leaf, and no branch can be
+mispredicted. Four rows walk at once, so that their cache misses overlap.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ import numpy as np
 
 from sparrowboost.kernels._jit import kernel
 
-BLOCK = 256  # rows that stay in the nearest cache for all trees
-FEW = 48  # rows of a block for which its splits are not worth doing
+BLOCK = 256  # rows that stay in the first-level cache for all trees
+FEW = 48  # rows of a block below which walks are faster
 
 
 @kernel
@@ -100,11 +99,11 @@ def apply_trees(bins, nodes, value, root, depth, splits, first, last, score):
     value  (k,)    float32  IN
     root   (t,)    int64    IN
     depth  (t,)    int64    IN
-    splits (t,)    int64    IN   of a tree whose splits are done at once, else -1
+    splits (t,)    int64    IN   number of a tree's splits if they are done at once, else -1
     score  (n,)    float32  OUT  added to, one tree after the other
     """
     n, d = bins.shape
-    column = np.empty((d, BLOCK), np.uint8)  # a block's bins by feature, of those that are met
+    column = np.empty((d, BLOCK), np.uint8)  # a block's bins by feature, once used
     met = np.empty(d, np.uint8)
     place = np.empty(BLOCK, np.uint8)
     for start in range(0, n, BLOCK):
@@ -166,9 +165,9 @@ def add_values(value, order, begin, count, blocks, block_rows, n_leaves, score):
 def weigh_logistic(label, u, score, w, total):
     """Weights under the logistic loss, w = u p with p = 1 / (1 + exp(2 y H)).
 
-    p is rounded to 16 bits. The product with a whole u up to 256 then is exact, and so are sums of
-    some thousand weights in float64: they depend neither on the order of rows, nor on whether a
-    row is there u times. Next to the noise of any sample, 1e-5 of a weight is nothing.
+    p is rounded to 16 bits. Its product with an integer u up to 256 is then exact, and so are sums
+    of some thousand weights in float64: they depend neither on the order of rows, nor on whether
+    a row is repeated u times. The error, 1e-5 of a weight, is far below the noise of any sample.
 
     label (n,) uint8    IN
     u     (n,) float32  IN   importance
@@ -179,8 +178,8 @@ def weigh_logistic(label, u, score, w, total):
     one = np.float32(1.0)
     for i in range(label.shape[0]):
         m = score[i] if label[i] else -score[i]
-        # exp by hand, for the compiler to run several rows at once: exp(x) = 2**n * exp(r) with
-        # |r| <= ln(2) / 2, and exp(r) by its series. Far out, u / (1 + exp) is 0 or u anyway.
+        # exp spelled out, so that the compiler vectorizes it: exp(x) = 2**n * exp(r) with
+        # |r| <= ln(2) / 2, and exp(r) by its series. Beyond 80, u / (1 + exp) is 0 or u anyway.
         x = min(max(np.float32(2.0) * m, np.float32(-80.0)), np.float32(80.0))
         n = np.floor(x * np.float32(1.4426950408889634) + np.float32(0.5))
         r = x - n * np.float32(0.693359375) + n * np.float32(2.12194440e-4)
@@ -206,8 +205,8 @@ def weigh_logistic(label, u, score, w, total):
 
 
 @kernel
-def weigh_exponential(label, u, score, most, w, total):
-    """Weights under the exponential loss, w = u * exp(-y H), the margin cut at `most`.
+def weigh_exponential(label, u, score, limit, w, total):
+    """Weights under the exponential loss, w = u * exp(-y H), y H clipped to -limit ... limit.
 
     The other arguments are those of `weigh_logistic`.
     """
@@ -215,7 +214,7 @@ def weigh_exponential(label, u, score, most, w, total):
     q = 0.0
     for i in range(label.shape[0]):
         m = score[i] if label[i] else -score[i]
-        wi = u[i] * np.exp(min(max(-m, -most), most))
+        wi = u[i] * np.exp(min(max(-m, -limit), limit))
         w[i] = wi
         s += np.float64(wi)
         q += np.float64(wi) * np.float64(wi)

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from sparrowboost.learner.params import Params
+from sparrowboost.learner.params import RENAMED, Params
 from sparrowboost.model.model import Model, load_model
 from sparrowboost.runtime.disk import file_crc32, load_arrays, replace_file, save_arrays
 from sparrowboost.runtime.errors import DataError, StoreError
@@ -141,6 +141,8 @@ class Checkpoint:
         return meta
 
     def _check_run(self, run: Mapping[str, Any]) -> None:
+        parameters = {RENAMED.get(name, name): value for name, value in run["parameters"].items()}
+        run = {**run, "parameters": parameters}
         words = {
             "data": "data",
             "parameters": "parameters",

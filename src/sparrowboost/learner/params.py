@@ -1,9 +1,12 @@
-"""The parameters of training, with the reason for each default; checked once, here."""
+"""The parameters of training, with the reason for each default, and their checks."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 import reprlib
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -12,77 +15,95 @@ import numpy as np
 
 from sparrowboost.learner.stopping import L2, RHO, SIGMA
 from sparrowboost.model.losses import LOSSES
+from sparrowboost.model.metrics import METRICS
 from sparrowboost.runtime.errors import DataError
 
 STOPPING = ("adaptive", "paper")
-METRICS = ("log_loss", "auc", "exponential_loss")
+
+
+RENAMED = {"category_charge": "category_penalty"}  # old names, which work with a warning
+
+
+def warn_renamed(old: str) -> None:
+    """A DeprecationWarning at the line outside this package that uses an old name."""
+    level, frame = 1, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("sparrowboost."):
+        level, frame = level + 1, frame.f_back
+    text = f"{old} is now called {RENAMED[old]}; the old name will be removed in the next version."
+    warnings.warn(text, DeprecationWarning, stacklevel=level)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Params:
     """How to train.
 
+    The parameters to tune come first. Under "Other Parameters" are the paper's constants, which are
+    best left alone unless you study the method.
+
     Parameters
     ----------
     n_estimators : int
-        Most trees. 100, as in XGBoost and LightGBM; training ends before that if it converges.
-        More with a smaller learning_rate; with early stopping, more than will be needed.
+        Maximum number of trees. 100, as in XGBoost and LightGBM; training ends earlier if it
+        converges. Use more with a smaller learning_rate; with early stopping, more than needed.
     learning_rate : float
-        Share of each leaf's best step that is taken. 0.1 as in LightGBM. With less, more trees are
-        needed, and a sample lasts for more of them.
+        Share of each leaf's optimal step that is taken. 0.1, as in LightGBM. A smaller rate needs
+        more trees, and each sample then lasts for more of them.
     max_leaves : int
-        Of a tree. 31 as in LightGBM. Fewer where features act one by one, more where many of them
-        act together.
+        Maximum number of leaves of a tree. 31, as in LightGBM. Fewer if features act one by one,
+        more if many of them interact.
     max_depth : int or None
-        Of a tree; None: as deep as its leaves allow, since trees grow best leaf first. A limit
-        bounds how many features can act together.
+        Maximum depth of a tree, which bounds how many features can interact. None: only max_leaves
+        bounds a tree, since trees grow best leaf first.
     min_child_weight : float
-        Least weight on either side of a split, in rows of ordinary weight. 10 keeps small tables,
-        and rare labels, from being learned by heart; more does so more strongly.
+        Minimum weight on either side of a split, in rows of ordinary weight. 10 keeps small tables
+        and rare labels from being overfitted; more does so more strongly.
     l2 : float
-        Weight, in rows of ordinary weight, added to each side when splits are compared. Of 1 to 40,
-        40 did best over six data sets. Less lets splits through that set few rows apart.
-    category_charge : float
-        How much of what the choice of a subset of categories gains on noise is taken off its gain.
-        1, all of it, keeps columns of many categories that mean little from being learned by heart.
-        Less is for those that mean much, with many rows of each and many trees.
+        L2 penalty for comparing splits, in rows of ordinary weight added to each side. Of 1 to 40,
+        40 did best over six data sets. With less, splits that separate few rows are taken.
+    category_penalty : float
+        Penalty on splits by subsets of categories, relative to what choosing the best subset gains
+        on pure noise. 1, all of it, keeps columns of many meaningless categories from being
+        overfitted. Use less if categories mean much and have many rows each, and with many trees.
     loss : {"logistic", "exponential"}
-        logistic: its weights are bounded, so wrong labels cannot take over the sample.
-        exponential: the paper's, to compare with it.
-    stopping : {"adaptive", "paper"}
-        adaptive: certifies the largest edge that the evidence allows, and needs no target. paper: a
-        target gamma, shrunk after each failed pass; with loss="exponential" only.
+        "logistic" has bounded weights, so wrong labels cannot dominate the sample. "exponential" is
+        AdaBoost's and the paper's, for comparison.
     sample_size : int or "auto"
-        Rows in memory. "auto" takes all rows up to 80 million values, if they fit; else it starts
-        with 32,768, and samples grow within the memory limit when fresh rows show that trees fit
-        the noise of those before. A number fixes it.
-    theta : float
-        A new sample is drawn when n_eff falls below this share of what the draw started with. 0.5:
-        less works longer with rows that hardly count any more, more reads the disk more often.
-    rho : float
-        adaptive: share of the measured edge that must be certain before a split is taken early.
-        On paper the progress for each row read is largest near 1/2; from 0.1 to 0.7 little changes.
-    sigma : float
-        Chance that some false split of a leaf is ever proved, over all splits of that leaf and
-        however many rows are read, if no tree was fitted to them before. It is for each leaf of
-        each tree: of a thousand leaves with nothing to learn, one is expected to be split. 0.001
-        is the paper's; less asks for more rows.
-    gamma_0 : float
-        paper: the first target of the advantage over a coin, which is below 0.5. 0.25 is half of
-        that; a target that is too high costs passes in which no rule fires.
+        Rows in memory. "auto" takes all rows up to 80 million values, if they fit; otherwise it
+        starts with 32,768, and samples grow within the memory limit when fresh rows show that trees
+        overfit them. A number fixes the size.
     monotone_constraints : mapping, sequence or None
-        Features whose effect has a sign: {name: 1 | -1 | 0}, or one such number for each feature.
-        1: the score never falls when the feature grows and all else stays; -1: it never rises.
-        Categories and missing values have no order: the first cannot be constrained, the second
-        may have any score.
+        Features whose effect has a sign: {name: 1 | -1 | 0}, or one such number per feature. 1: the
+        score never falls when the feature grows and all others stay; -1: it never rises. Categories
+        have no order and cannot be constrained; missing values may have any score.
     early_stopping_rounds : int or None
-        End when the validation score has not improved for so many trees; the best model is kept.
-        Where samples are drawn, that first brings a fresh, larger one, and training ends if the
-        score does not improve on the largest either. None: all trees are trained, and no validation
+        Stop when the validation score has not improved for this many trees, and keep the best
+        model. Where samples are drawn, a fresh, larger one is tried first; training stops if the
+        score does not improve on the largest sample either. None: train all trees; no validation
         rows are needed.
     eval_metric : {"log_loss", "auc", "exponential_loss"}
-        The score that early stopping goes by. log_loss is what the default loss minimises; auc
-        sorts the validation rows after each tree, which takes time.
+        The metric for early stopping. "log_loss" is what the default loss minimises; "auc" sorts
+        the validation rows after each tree, which takes time.
+
+    Other Parameters
+    ----------------
+    stopping : {"adaptive", "paper"}
+        When the rows read so far prove a split. "adaptive" certifies the largest edge that the
+        evidence allows, and needs no target. "paper" needs a target gamma, which shrinks after each
+        failed pass, and works with loss="exponential" only.
+    theta : float
+        A new sample is drawn when n_eff falls below this share of its initial value. 0.5: less
+        keeps rows that hardly count any more, more reads the disk more often.
+    rho : float
+        With "adaptive", the share of the measured edge that must be certain before a split is taken
+        early. In theory progress per row read is largest near 1/2; from 0.1 to 0.7 little changes.
+    sigma : float
+        Probability that any false split of a leaf is ever proved, over all its splits and however
+        many rows are read, if no tree was fitted to them before. It holds per leaf of each tree: of
+        a thousand leaves with nothing to learn, one is expected to be split. 0.001 is the paper's;
+        less requires more rows.
+    gamma_0 : float
+        With "paper", the first target of the advantage over random guessing, below 0.5. 0.25 is
+        half of that; a target that is too high costs passes in which no rule fires.
     """
 
     n_estimators: int = 100
@@ -91,17 +112,17 @@ class Params:
     max_depth: int | None = None
     min_child_weight: float = 10.0
     l2: float = L2
-    category_charge: float = 1.0
+    category_penalty: float = 1.0
     loss: Literal["logistic", "exponential"] = "logistic"
-    stopping: Literal["adaptive", "paper"] = "adaptive"
     sample_size: int | Literal["auto"] = "auto"
+    monotone_constraints: Mapping[str, int] | Sequence[int] | None = None
+    early_stopping_rounds: int | None = None
+    eval_metric: Literal["log_loss", "auc", "exponential_loss"] = "log_loss"
+    stopping: Literal["adaptive", "paper"] = "adaptive"
     theta: float = 0.5
     rho: float = RHO
     sigma: float = SIGMA
     gamma_0: float = 0.25
-    monotone_constraints: Mapping[str, int] | Sequence[int] | None = None
-    early_stopping_rounds: int | None = None
-    eval_metric: Literal["log_loss", "auc", "exponential_loss"] = "log_loss"
 
     def __post_init__(self) -> None:
         self._whole("n_estimators", 1)
@@ -112,7 +133,7 @@ class Params:
         self._number("learning_rate", 0, math.inf)
         self._number("min_child_weight", 0, math.inf, low_too=True)
         self._number("l2", 0, math.inf, low_too=True)
-        self._number("category_charge", 0, math.inf, low_too=True)
+        self._number("category_penalty", 0, math.inf, low_too=True)
         self._number("theta", 0, 1)
         self._number("rho", 0, 1, low_too=True)
         self._number("sigma", 0, 1)
@@ -120,20 +141,20 @@ class Params:
         self._signs("monotone_constraints")
         self._one_of("loss", tuple(LOSSES))
         self._one_of("stopping", STOPPING)
-        self._one_of("eval_metric", METRICS)
+        self._one_of("eval_metric", tuple(METRICS))
         if self.stopping == "paper" and self.loss != "exponential":
             raise DataError(
                 "stopping='paper' proves rules of the paper's loss only: pass loss='exponential', "
                 "or keep stopping='adaptive'."
             )
 
-    def _whole(self, name: str, least: int, may_be: Any = ()) -> None:
+    def _whole(self, name: str, low: int, may_be: Any = ()) -> None:
         value = getattr(self, name)
         if isinstance(value, str | None) and value == may_be:
             return
-        if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
+        if isinstance(value, bool) or not hasattr(value, "__index__") or value < low:
             also = f" or {may_be!r}" if may_be != () else ""
-            raise DataError(f"{name}={value!r}: give a whole number from {least} on{also}.")
+            raise DataError(f"{name}={value!r}: give an integer of at least {low}{also}.")
 
     def _number(self, name: str, low: float, high: float, *, low_too: bool = False) -> None:
         value = getattr(self, name)
@@ -142,9 +163,9 @@ class Params:
         except TypeError:
             inside = False
         if not inside or isinstance(value, bool):
-            least = "from" if low_too else "above"
-            most = f" and below {high:g}" if high < math.inf else ""
-            raise DataError(f"{name}={value!r}: give a number {least} {low:g}{most}.")
+            above = "of at least" if low_too else "above"
+            below = f" and below {high:g}" if high < math.inf else ""
+            raise DataError(f"{name}={value!r}: give a number {above} {low:g}{below}.")
 
     def _signs(self, name: str) -> None:
         value = getattr(self, name)
@@ -154,7 +175,7 @@ class Params:
         if not listed and not (isinstance(value, np.ndarray) and value.ndim == 1):
             raise DataError(
                 f"{name}={reprlib.repr(value)}: give a mapping of features to 1, -1 or 0, or a "
-                "sequence of these, one for each feature."
+                "sequence of these, one per feature."
             )
         pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
         for where, sign in pairs:
@@ -167,13 +188,38 @@ class Params:
     def _one_of(self, name: str, choices: tuple[str, ...]) -> None:
         value = getattr(self, name)
         if value not in choices:
-            raise DataError(f"{name}={value!r} is not known; it is one of {', '.join(choices)}.")
+            raise DataError(f"{name}={value!r} is unknown; give one of {', '.join(choices)}.")
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in RENAMED:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        warn_renamed(name)
+        return getattr(self, RENAMED[name])
 
     @classmethod
     def make(cls, **given: Any) -> Params:
         """Parameters by name; an unknown name is an error that lists the known ones."""
         known = [f.name for f in fields(cls)]
         for name in given:
-            if name not in known:
-                raise DataError(f"unknown parameter {name!r}; known are {', '.join(known)}.")
+            if name not in known and name not in RENAMED:
+                raise DataError(
+                    f"unknown parameter {name!r}; the parameters are {', '.join(known)}."
+                )
         return cls(**given)
+
+
+_init = Params.__init__
+
+
+@functools.wraps(_init)
+def _init_renamed(self: Params, **given: Any) -> None:
+    for old, new in RENAMED.items():
+        if old in given:
+            if new in given:
+                raise DataError(f"{old} is the old name of {new}; pass only {new}.")
+            warn_renamed(old)
+            given[new] = given.pop(old)
+    _init(self, **given)
+
+
+Params.__init__ = _init_renamed  # type: ignore[method-assign]

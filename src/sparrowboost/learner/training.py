@@ -28,6 +28,7 @@ from sparrowboost.learner.warm_up import warm_up
 from sparrowboost.model.losses import Loss, base_score, get_loss
 from sparrowboost.model.model import Model
 from sparrowboost.readers.labels import MAX_WEIGHT
+from sparrowboost.readers.options import ReadOptions
 from sparrowboost.runtime.errors import DataError, MemoryLimitError
 from sparrowboost.runtime.memory import give_back_early, resolve_limit
 from sparrowboost.runtime.progress import Progress, compiling, log, make_progress
@@ -141,8 +142,8 @@ def train(
         workers, validation = stack.enter_context(WorkerPool(n_jobs)), None
         if valid is not None:
             validation = Validation(
-                valid, model, dataset.label_name, p.eval_metric, division.valid_bytes, factors,
-                workers, header=header, format=format,
+                valid, model, p.eval_metric, division.valid_bytes, factors, workers,
+                ReadOptions(header=header, format=format),
             )  # fmt: skip
         sizes, saved, found = division.sizes, None, None
         folder, strata = dataset.path if scratch is None else Path(scratch), None
@@ -216,7 +217,7 @@ def make_grower(
     if params.stopping == "paper":
         return PaperGrower(scanner, Paper(slots, params.sigma, monotone=monotone), params)
     finder = SplitFinder(
-        slots, sigma=params.sigma, l2=params.l2, charge=params.category_charge, monotone=monotone
+        slots, sigma=params.sigma, l2=params.l2, charge=params.category_penalty, monotone=monotone
     )
     return AdaptiveGrower(scanner, finder, Adaptive(params.rho), loss, params, exact=exact)
 

@@ -1,8 +1,7 @@
-"""Validation: rows aside, scored after each tree, and the tree at which they were scored best."""
+"""Validation rows: scored after each tree, and the number of trees with the best score."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -14,25 +13,23 @@ from sparrowboost.kernels.metrics import add_losses
 from sparrowboost.kernels.scores import apply_trees
 from sparrowboost.model.labelled import read_labelled
 from sparrowboost.model.losses import MAX_MARGIN
-from sparrowboost.model.metrics import auc
+from sparrowboost.model.metrics import METRICS
 from sparrowboost.model.model import Model
-from sparrowboost.model.predict import (
-    BLOCK_ROWS,
-)
+from sparrowboost.model.predict import BLOCK_ROWS
+from sparrowboost.readers.options import ReadOptions
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.threads import WorkerPool
 from sparrowboost.store.dataset import Block, Dataset
 
-FALLS = {"log_loss": True, "exponential_loss": True, "auc": False}  # whether less is better
 VALIDATION_SHARE = 8  # of the memory limit, for validation rows
-PART_ROWS = 1 << 14  # that one thread scores at a time; sums do not depend on who does which
+PART_ROWS = 1 << 14  # scored by one thread at a time; sums do not depend on which
 NO_WEIGHT = np.empty(0, np.float32)
-RANK_BYTES = 80  # of a row while an AUC is computed: its place, sums up to it
+RANK_BYTES = 80  # of a row while an AUC is computed: its rank, cumulated sums
 
 
 def validation_row_bytes(n_features: int, metric: str) -> int:
-    """Bytes of a validation row: bins, label, weight, score, and what scoring takes."""
-    return n_features + 1 + 4 + 4 + RANK_BYTES * (metric == "auc")
+    """Bytes of a validation row: bins, label, weight, score, and memory for the metric."""
+    return n_features + 1 + 4 + 4 + RANK_BYTES * METRICS[metric].ranks
 
 
 class Validation:
@@ -41,55 +38,53 @@ class Validation:
     Parameters
     ----------
     valid : Dataset, source, (source, labels) or (source, labels, weights)
-        A view of the training data, or anything that `ingest` reads. Without labels of its own, a
-        source's label column has the name that the training data's had.
+        A view of the training data, or anything that `ingest` reads. The labels of a source alone
+        are in the column with the name of the training data's label column.
     model : Model
         Before its first tree.
-    label_name : str
     metric : str
-        By which the best tree is found.
-    most_bytes : int
-        Of more rows than fit, every second (fourth, ...) one is used.
+        The metric that selects the best number of trees.
+    max_bytes : int
+        If the rows do not fit, every second (fourth, ...) one is used.
     class_weight : (float, float), optional
         Factors of the weights of negatives and positives.
     workers : WorkerPool, optional
-        Threads that share the rows out; without, the caller does all.
-    header, format : as in `ingest`
+        Threads that share the work; by default, the caller does all of it.
+    read : ReadOptions, optional
+        How to read files.
     """
 
     def __init__(
         self,
         valid: Any,
         model: Model,
-        label_name: str,
         metric: str,
-        most_bytes: int,
+        max_bytes: int,
         class_weight: tuple[float, float] | None = None,
         workers: WorkerPool | None = None,
-        *,
-        header: bool = True,
-        format: str | None = None,
+        read: ReadOptions | None = None,
     ) -> None:
-        self._metric, self._workers = metric, workers
-        self.best_score = math.inf if FALLS[metric] else -math.inf
+        self._metric, self._workers = METRICS[metric], workers
+        self.best_score = self._metric.worst
         self.best_trees = 0
         row_bytes = validation_row_bytes(len(model.binning.features), metric)
-        most_rows = max(BLOCK_ROWS, most_bytes // row_bytes)
+        max_rows = max(BLOCK_ROWS, max_bytes // row_bytes)
         if isinstance(valid, Dataset):
-            blocks = _stored(valid, model, most_rows)
+            blocks = _stored(valid, model, max_rows)
         else:
-            blocks = read_labelled(valid, model, label_name, header=header, format=format)
-        self._bins, self._label, self._weight = _load(blocks, most_rows)
+            blocks = read_labelled(valid, model, read or ReadOptions())
+        self._bins, self._label, self._weight = _load(blocks, max_rows)
         if class_weight is not None:
             factor = np.array(class_weight, np.float32)[self._label]
             self._weight = factor if self._weight is None else factor * self._weight
         sums = np.bincount(self._label, self._weight, 2)
         if not sums.any():
-            raise DataError("all rows of the validation data have weight 0.")
-        if metric == "auc" and not sums.all():
+            raise DataError("all rows of the validation data have weight 0; pass positive weights.")
+        if self._metric.ranks and not sums.all():
             raise DataError(
-                f"the validation data has one label only ({model.classes[int(sums.argmax())]!r}), "
-                "of which no AUC can be told; pass rows of both, or eval_metric='log_loss'."
+                f"the validation data has only one label ({model.classes[int(sums.argmax())]!r}), "
+                f"for which {self._metric.title} is undefined; pass rows of both labels, or "
+                "eval_metric='log_loss'."
             )
         self._score = np.full(len(self._label), model.base_score, np.float32)
         self._seen = 0
@@ -106,7 +101,7 @@ class Validation:
         return len(self._label)
 
     def look(self, model: Model) -> dict[str, float]:
-        """Scores under the model as it is now; remembers the best."""
+        """Scores under the current model; remembers the best."""
         starts = range(0, self.n_rows, PART_ROWS)
         totals = np.zeros((len(starts), 3))
         jobs = [
@@ -121,30 +116,31 @@ class Validation:
         self._seen = model.n_trees
         weight, log_loss, exponential_loss = totals.sum(0).tolist()
         scores = {"log_loss": log_loss / weight, "exponential_loss": exponential_loss / weight}
-        if self._metric == "auc":  # needs sorting: not for nothing
-            scores["auc"] = auc(self._label, self._score, self._weight)
-        value = scores[self._metric]
-        if (value < self.best_score) if FALLS[self._metric] else (value > self.best_score):
+        metric = self._metric
+        if metric.name not in scores:
+            scores[metric.name] = metric.compute(self._label, self._score, self._weight)
+        value = scores[metric.name]
+        if metric.better(value, self.best_score):
             self.best_score, self.best_trees = value, model.n_trees
         return scores
 
     def _look_at(self, rows: slice, model: Model, total: npt.NDArray[np.float64]) -> None:
-        """Bring the scores of some rows up to date, and add up their losses."""
+        """Update the scores of some rows, and add up their losses."""
         score = self._score[rows]
         apply_trees(self._bins[rows], *model.forest.arrays, self._seen, model.n_trees, score)
         weight = NO_WEIGHT if self._weight is None else self._weight[rows]
         add_losses(self._label[rows], score, weight, MAX_MARGIN, total)
 
 
-def _load(blocks: Iterator[Block], most_rows: int) -> Block:
-    """All rows, or every second (fourth, ...) one if there are more than so many."""
+def _load(blocks: Iterator[Block], max_rows: int) -> Block:
+    """All rows, or every second (fourth, ...) one if there are too many."""
     parts: list[Block] = []
     step, n, row = 1, 0, 0
     for block in blocks:
         parts.append(_every(step, block, -row % step))
         row += len(block.label)
         n += len(parts[-1].label)
-        if n > most_rows:
+        if n > max_rows:
             step *= 2
             parts = [_joined(parts, 2)]
             n = len(parts[0].label)
@@ -152,7 +148,7 @@ def _load(blocks: Iterator[Block], most_rows: int) -> Block:
 
 
 def _every(step: int, block: Block, start: int = 0) -> Block:
-    """Every so-many-th row; a copy, which does not hold the others."""
+    """Every step-th row, copied so that the others can be freed."""
     bins, label, weight = block
     kept = slice(start, None, step)
     return Block(
@@ -161,7 +157,7 @@ def _every(step: int, block: Block, start: int = 0) -> Block:
 
 
 def _joined(parts: list[Block], step: int) -> Block:
-    """Every so-many-th row of all parts, which are let go one by one: no row is held twice."""
+    """Every step-th row of all parts; each part is freed once copied."""
     n = -(-sum(len(part.label) for part in parts) // step)
     bins, label = np.empty((n, parts[0].bins.shape[1]), np.uint8), np.empty(n, np.uint8)
     weight = None if parts[0].weight is None else np.empty(n, np.float32)
@@ -179,16 +175,16 @@ def _joined(parts: list[Block], step: int) -> Block:
     return Block(bins, label, weight)
 
 
-def _stored(data: Dataset, model: Model, most_rows: int) -> Iterator[Block]:
-    """Rows that are binned already; those of a label lie in random order: the first are as good."""
+def _stored(data: Dataset, model: Model, max_rows: int) -> Iterator[Block]:
+    """Binned rows; those of a label are in random order, so the first ones will do."""
     same = data.binning is model.binning or data.binning.to_json() == model.binning.to_json()
     if not same or data.classes != model.classes:
         raise DataError(
-            f"{data.path}: the validation data was ingested by itself, its bins or labels are not "
-            "the training data's; pass its source, or a part of the training data "
+            f"{data.path}: the validation data was ingested separately, so its bins or labels "
+            "differ from the training data's; pass its source, or a part of the training data "
             "(sparrowboost.views.split)."
         )
-    share = min(1.0, most_rows / data.n_rows)
+    share = min(1.0, max_rows / data.n_rows)
     for label in (0, 1):
         blocks = data.blocks_of(label)
         left = max(1, int(share * data.block_rows[blocks].sum()))

@@ -1,4 +1,5 @@
-"""Trees, and all that is done with them: scores, probabilities, files, measures, export.
+"""Trained trees: scores, probabilities, model files, evaluation, export.
 
-Knows nothing of how they were grown.
+`ensemble.Ensemble` is what all modules here share, `model.Model` its public face. Nothing here
+knows how trees are grown.
 """

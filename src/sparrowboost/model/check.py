@@ -1,8 +1,8 @@
-"""What the document in a model file may say: all of it is checked here, and what passes is a model.
+"""Checks all of the document in a model file; what passes is a model.
 
-`modelfile.py` draws the document. Numbers are what their type can hold and finite, names and
-categories are told apart, and a tree's splits lead to each split and each leaf once. A split comes
-after the one that leads to it, so that no way goes round in circles.
+`file.py` reads and writes the document. Numbers are finite and fit their type, and names are
+distinct. Each split comes after its parent, and each split and leaf has one parent, so that no path
+through a tree is circular.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import numpy as np
 
 from sparrowboost import __version__
+from sparrowboost.model.ensemble import Ensemble
 from sparrowboost.model.losses import LOSSES
 from sparrowboost.model.tree import MASK_WORDS, Tree
-from sparrowboost.readers.formats import Kind
 from sparrowboost.store.binning import (
     DTYPES,
-    MAX_BINS,
     MAX_CATEGORIES,
     Binning,
     CategoryFeature,
@@ -37,294 +36,240 @@ KEYS = (
 )  # fmt: skip
 TREE_KEYS = ("feature", "goes_left", "left", "right", "value", "gain")
 
-MAX_SCORE = float(np.finfo(np.float32).max) / 2  # twice a score is what others call the margin
-INFINITIES = {"inf": math.inf, "-inf": -math.inf}  # for which JSON has no word
+MAX_SCORE = float(np.finfo(np.float32).max) / 2  # so that the log odds are finite, too
+INFINITIES = {"inf": math.inf, "-inf": -math.inf}  # which JSON cannot express
 RUN = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?")
 
 
-class Contents(NamedTuple):
-    """What a model file holds: the fields of `sparrowboost.Model`."""
-
-    binning: Binning
-    classes: tuple[Any, Any]
-    loss: str
-    base_score: float
-    trees: tuple[Tree, ...]
-    label_name: str
-
-
 class DocumentError(Exception):
-    """What is wrong with a document, and what to do; the file's name is for others to say."""
+    """What is wrong with a document, and what to do; the caller adds the file's name."""
 
     def __init__(self, what: str, to_do: str = "the file is damaged, save the model again") -> None:
         super().__init__(f"{what}; {to_do}")
         self.what = what
 
 
-def check_document(document: Any) -> Contents:
-    """The model that a parsed file describes; a DocumentError says what of it is not one."""
+class Part:
+    """A value in the document, and where it is."""
+
+    __slots__ = ("_key", "_parent", "value")
+
+    def __init__(self, value: Any, key: str | int, parent: Part | None = None) -> None:
+        self.value, self._key, self._parent = value, key, parent
+
+    @property
+    def where(self) -> str:
+        """The path to the value, such as trees[0].gain[2]; made only for messages."""
+        if self._parent is None:
+            return str(self._key)
+        return self._parent.where + (
+            f"[{self._key}]" if type(self._key) is int else f".{self._key}"
+        )
+
+    def expect(self, ok: bool, what: str) -> None:
+        """Raise a DocumentError that shows the value, unless it is as expected."""
+        if not ok:
+            raise DocumentError(f"{self.where} is {_show(self.value)}{what}")
+
+    def fields(self, keys: Sequence[str]) -> dict[str, Part]:
+        """The parts of an object that must have these keys and no others."""
+        self.expect(isinstance(self.value, dict), f" where {', '.join(keys)} are needed")
+        for key in keys:
+            if key not in self.value:
+                raise DocumentError(f"{self.where} lacks {key!r}")
+        for key in self.value:
+            if key not in keys:
+                raise DocumentError(
+                    f"{self.where} has {_show(key)}, which version {VERSION} does not know"
+                )
+        return {key: Part(self.value[key], key, self) for key in keys}
+
+    def items(self) -> list[Part]:
+        self.expect(isinstance(self.value, list), " where a list is needed")
+        return [Part(item, i, self) for i, item in enumerate(self.value)]
+
+    def text(self) -> str:
+        self.expect(isinstance(self.value, str), " where text is needed")
+        # JSON can spell one half of a surrogate pair.
+        self.expect(not re.search("[\ud800-\udfff]", self.value), ", which is not valid text")
+        return str(self.value)
+
+    def integer(self, low: int, high: int) -> int:
+        ok = type(self.value) is int and low <= self.value <= high
+        self.expect(ok, f" where an integer from {low} to {high} is needed")
+        return int(self.value)
+
+    def number(self) -> float:
+        """A finite number; integers are allowed."""
+        value = self.value
+        ok = (
+            math.isfinite(value)
+            if type(value) is float
+            else type(value) is int and abs(value) <= 2**53
+        )
+        self.expect(ok, " where a finite number is needed")
+        return float(value)
+
+    def infinity(self) -> float:
+        self.expect(self.value in tuple(INFINITIES), ", which is neither 'inf' nor '-inf'")
+        return INFINITIES[self.value]
+
+
+def check_document(document: Any) -> Ensemble:
+    """The model that a parsed file describes; a DocumentError says what is wrong with it."""
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise DocumentError("not a model of Sparrow", "give a file that save_model wrote")
+        raise DocumentError("not a Sparrow model", "give a file that save_model wrote")
     _check_version(document)
-    _check_keys(document, "the file", KEYS)
-    _check_text(document["sparrowboost"], "sparrowboost")
-    loss = _check_text(document["loss"], "loss")
-    if loss not in LOSSES:
-        raise DocumentError(f"loss is {_show(loss)}, which is none of {', '.join(LOSSES)}")
-    base_score = _check_number(document["base_score"], "base_score")
-    label_name = _check_text(document["label"], "label")
-    classes = _check_classes(document["classes"])
-    features = _check_features(document["features"])
-    trees = _check_trees(document["trees"], features)
-    most = abs(base_score) + sum(float(np.abs(tree.value).max()) for tree in trees)
-    if most > MAX_SCORE:
-        raise DocumentError("the values of its leaves add up to more than a float32 can hold")
-    return Contents(Binning(features), classes, loss, base_score, trees, label_name)
+    Part(document, "the file").fields(KEYS)
+    parts = {key: Part(value, key) for key, value in document.items()}
+    parts["sparrowboost"].text()
+    losses = ", ".join(LOSSES)
+    parts["loss"].expect(document["loss"] in tuple(LOSSES), f", which is none of {losses}")
+    base_score = parts["base_score"].number()
+    classes = _classes(parts["classes"])
+    features = tuple(map(_feature, parts["features"].items()))
+    if not features:
+        raise DocumentError("it has no features")
+    _check_unique((feature.name for feature in features), "features")
+    trees = tuple(_tree(part, features) for part in parts["trees"].items())
+    largest = abs(base_score) + sum(float(np.abs(tree.value).max()) for tree in trees)
+    if largest > MAX_SCORE:
+        raise DocumentError("the sum of its leaf values does not fit a float32")
+    label_name = parts["label"].text()
+    return Ensemble(Binning(features), classes, document["loss"], base_score, trees, label_name)
 
 
 def _check_version(document: dict[str, Any]) -> None:
     version = document.get("version")
     if type(version) is not int or version < 1:
-        raise DocumentError(f"its version is {_show(version)}, which there never was")
+        raise DocumentError(f"its version is {_show(version)}, which does not exist")
     if version > VERSION:
         raise DocumentError(
-            f"is of version {_show(version)}, written by sparrowboost "
+            f"has version {_show(version)}, written by sparrowboost "
             f"{_show(document.get('sparrowboost'))}; this is {__version__}, which reads versions "
             f"up to {VERSION}",
             "update sparrowboost",
         )
 
 
-# -- labels --------------------------------------------------------------------------------------
-
-
-def _check_classes(items: Any) -> tuple[Any, Any]:
-    if len(_check_list(items, "classes")) != 2:
+def _classes(part: Part) -> tuple[Any, Any]:
+    items = part.items()
+    if len(items) != 2:
         raise DocumentError(f"classes has {len(items)} labels where 2 are needed")
-    negative, positive = (_check_label(item, f"classes[{i}]") for i, item in enumerate(items))
+    negative, positive = map(_label, items)
     if positive is None or negative == positive:
-        raise DocumentError(
-            f"classes are {_show(negative)} and {_show(positive)}, which are not two"
-        )
+        raise DocumentError(f"classes are {_show(negative)} and {_show(positive)}, which is one")
     return negative, positive
 
 
-def _check_label(item: Any, where: str) -> Any:
-    if isinstance(item, dict):
-        _check_keys(item, where, ("float",))
-        return _check_infinity(item["float"], where)
-    if isinstance(item, str):
-        return _check_text(item, where)
-    if type(item) is int:
-        return _check_whole(item, where, -(2**63), 2**64 - 1)
-    if type(item) is float:
-        return _check_number(item, where)
-    if item is None or isinstance(item, bool):
-        return item
-    raise DocumentError(f"{where} is {_show(item)}, which is no label")
+def _label(part: Part) -> Any:
+    value = part.value
+    if isinstance(value, dict):
+        return part.fields(("float",))["float"].infinity()
+    if isinstance(value, str):
+        return part.text()
+    if type(value) is int:
+        return part.integer(-(2**63), 2**64 - 1)
+    if type(value) is float:
+        return part.number()
+    part.expect(value is None or isinstance(value, bool), ", which cannot be a label")
+    return value
 
 
-# -- features ------------------------------------------------------------------------------------
-
-
-def _check_features(items: Any) -> tuple[Feature, ...]:
-    _check_list(items, "features")
-    features = tuple(_check_feature(item, f"features[{j}]") for j, item in enumerate(items))
-    if not features:
-        raise DocumentError("it has no features")
-    _check_unique((feature.name for feature in features), "features")
-    return features
-
-
-def _check_feature(item: Any, where: str) -> Feature:
-    kind = item.get("kind") if isinstance(item, dict) else None
-    if not isinstance(kind, str) or (kind != "category" and kind not in DTYPES):
-        raise DocumentError(f"{where} is of kind {_show(kind)}, which is not known")
+def _feature(part: Part) -> Feature:
+    kind = part.value.get("kind") if isinstance(part.value, dict) else None
+    if kind not in (*DTYPES, "category"):
+        raise DocumentError(f"{part.where} is of kind {_show(kind)}, which is not known")
     key = "categories" if kind == "category" else "thresholds"
-    _check_keys(item, where, ("name", "kind", key))
-    name = _check_text(item["name"], f"{where}.name")
-    items = _check_list(item[key], where := f"{where}.{key}")
-    if kind == "category":
-        return CategoryFeature(name, _check_categories(items, where))
-    number_kind = cast(Kind, kind)
-    return NumberFeature(name, number_kind, _check_thresholds(items, where, number_kind))
-
-
-def _check_categories(items: list[Any], where: str) -> tuple[str, ...]:
+    fields = part.fields(("name", "kind", key))
+    name, items = fields["name"].text(), fields[key].items()
     if len(items) > MAX_CATEGORIES:
-        raise DocumentError(f"{where} are {len(items)} where {MAX_CATEGORIES} are the most")
-    words = tuple(_check_text(item, f"{where}[{i}]") for i, item in enumerate(items))
-    _check_unique(words, where)
-    return words
+        raise DocumentError(
+            f"{part.where}.{key} has {len(items)} items, more than {MAX_CATEGORIES}"
+        )
+    if kind == "category":
+        words = tuple(item.text() for item in items)
+        _check_unique(words, f"{part.where}.{key}")
+        return CategoryFeature(name, words)
+    return NumberFeature(name, kind, _thresholds(fields[key].where, items, DTYPES[kind]))
 
 
-def _check_thresholds(items: list[Any], where: str, kind: Kind) -> np.ndarray[Any, Any]:
-    if len(items) >= MAX_BINS:
-        raise DocumentError(f"{where} are {len(items)} where {MAX_BINS - 1} are the most")
-    dtype = np.dtype(DTYPES[kind])
-    values = [_check_threshold(item, f"{where}[{i}]", dtype) for i, item in enumerate(items)]
+def _thresholds(where: str, items: list[Part], type_: type[np.generic]) -> np.ndarray[Any, Any]:
+    dtype = np.dtype(type_)
+    if dtype.kind == "f":  # adding 0.0 turns -0.0 into 0.0
+        values = [p.infinity() if isinstance(p.value, str) else p.number() + 0.0 for p in items]
+    else:
+        info = np.iinfo(dtype)
+        values = [part.integer(int(info.min), int(info.max)) for part in items]
     if any(a >= b for a, b in itertools.pairwise(values)):
         raise DocumentError(f"{where} do not ascend")
     with np.errstate(over="ignore"):
         thresholds = np.array(values, dtype)
-    for i, (kept, value) in enumerate(zip(thresholds.tolist(), values, strict=True)):
-        if kept != value:
-            raise DocumentError(f"{where}[{i}] is {value}, which is not a {dtype}")
+    for part, rounded, value in zip(items, thresholds.tolist(), values, strict=True):
+        part.expect(rounded == value, f", which is not a {dtype}")
     return thresholds
 
 
-def _check_threshold(item: Any, where: str, dtype: np.dtype[Any]) -> float | int:
-    if dtype.kind != "f":
-        info = np.iinfo(dtype)
-        return _check_whole(item, where, int(info.min), int(info.max))
-    if isinstance(item, str):
-        return _check_infinity(item, where)
-    return _check_number(item, where) + 0.0  # no threshold is -0.0
-
-
-# -- trees ---------------------------------------------------------------------------------------
-
-
-def _check_trees(items: Any, features: Sequence[Feature]) -> tuple[Tree, ...]:
-    masks: dict[tuple[int, str], list[int]] = {}  # the same splits are made again and again
-    trees = []
-    for t, item in enumerate(_check_list(items, "trees")):
-        where = f"trees[{t}]"
-        _check_keys(item, where, TREE_KEYS)
-        trees.append(_check_tree(item, where, features, masks))
-    return tuple(trees)
-
-
-def _check_tree(
-    item: dict[str, Any],
-    where: str,
-    features: Sequence[Feature],
-    masks: dict[tuple[int, str], list[int]],
-) -> Tree:
-    k = len(_check_list(item["feature"], f"{where}.feature"))
-    for key in TREE_KEYS:
-        n = len(_check_list(item[key], f"{where}.{key}"))
-        if n != k + (key == "value"):
-            raise DocumentError(f"{where}.{key} has {n} items, which does not go with {k} splits")
-    for i, j in enumerate(item["feature"]):
-        _check_whole(j, f"{where}.feature[{i}]", 0, len(features) - 1)
-        text = item["goes_left"][i]
-        if not isinstance(text, str):
-            raise DocumentError(f"{where}.goes_left[{i}] is {_show(text)} where text is needed")
-        if (j, text) not in masks:
-            bits = _check_bins(text, f"{where}.goes_left[{i}]", features[j])
-            masks[j, text] = [bits >> 64 * word & 2**64 - 1 for word in range(MASK_WORDS)]
-    rows = [masks[pair] for pair in zip(item["feature"], item["goes_left"], strict=True)]
-    _check_children(item["left"], item["right"], where)
+def _tree(part: Part, features: Sequence[Feature]) -> Tree:
+    lists = {key: field.items() for key, field in part.fields(TREE_KEYS).items()}
+    k = len(lists["feature"])
+    for key, items in lists.items():
+        n = k + (key == "value")
+        if len(items) != n:
+            raise DocumentError(f"{part.where}.{key} has {len(items)} items where {n} are needed")
+    feature = [item.integer(0, len(features) - 1) for item in lists["feature"]]
+    masks = [
+        _bins(item, features[j]).to_bytes(8 * MASK_WORDS, "little")
+        for j, item in zip(feature, lists["goes_left"], strict=True)
+    ]
+    child = [_children(lists[key]) for key in ("right", "left")]
+    if k and sorted(child[0] + child[1]) != [*range(-k - 1, 0), *range(1, k)]:
+        raise DocumentError(
+            f"{part.where} has a split or a leaf that is not the child of exactly one split"
+        )
     with np.errstate(over="ignore"):
-        value = np.array(_check_numbers(item["value"], f"{where}.value"), np.float32)
+        value = np.array([item.number() for item in lists["value"]], np.float32)
     if not np.isfinite(value).all():
-        raise DocumentError(f"{where}.value has a number that is too large for a float32")
+        raise DocumentError(f"{part.where}.value has a number that is too large for a float32")
     return Tree(
-        np.array(item["feature"], np.int32),
-        np.array(rows, np.uint64).reshape(k, MASK_WORDS),
-        np.array([item["right"], item["left"]], np.int32).T.copy(),
+        np.array(feature, np.int32),
+        np.frombuffer(b"".join(masks), "<u8").astype(np.uint64).reshape(k, MASK_WORDS),
+        np.array(child, np.int32).T.copy(),
         value,
-        np.array(_check_numbers(item["gain"], f"{where}.gain"), np.float64),
+        np.array([item.number() for item in lists["gain"]], np.float64),
     )
 
 
-def _check_children(left: list[Any], right: list[Any], where: str) -> None:
-    """Each leaf, and each split but the first, is the child of one split that comes before it."""
-    k = len(left)
-    for key, children in (("left", left), ("right", right)):
-        for i, child in enumerate(children):
-            _check_whole(child, f"{where}.{key}[{i}]", -k - 1, k - 1)
-            if 0 <= child <= i:
-                raise DocumentError(f"{where}.{key}[{i}] is {child}, which leads back")
-    if k and sorted(left + right) != [*range(-k - 1, 0), *range(1, k)]:
-        raise DocumentError(
-            f"{where} has a split or a leaf that is not the child of exactly one split"
-        )
+def _children(items: list[Part]) -> list[int]:
+    """Splits, which come after their parent, and leaves, which are below zero."""
+    for i, item in enumerate(items):
+        child = item.integer(-len(items) - 1, len(items) - 1)
+        item.expect(not 0 <= child <= i, ", which leads back")
+    return [item.value for item in items]
 
 
 def bin_words(feature: Feature) -> dict[str, int]:
-    """The bins that are called by a word; all others, which come before them, by their number."""
+    """The bins that have a name; all others come before them and are written as numbers."""
     if isinstance(feature, CategoryFeature):
         return {"other": feature.n_values - 1, "missing": feature.n_values}
     return {"missing": feature.n_values}
 
 
-def _check_bins(text: str, where: str, feature: Feature) -> int:
+def _bins(part: Part, feature: Feature) -> int:
     """A set of bins, written like 0-3,7,missing, as the bits of one number."""
     words = bin_words(feature)
     last, bits = -1, 0
-    for part in text.split(",") if text else ():
-        if part in words:
-            low = high = words[part]
-        elif run := RUN.fullmatch(part):
-            low, high = int(run[1]), int(run[2] or run[1])
-            if high >= min(words.values()):
-                raise DocumentError(f"{where} is {_show(text)}: {feature.name!r} has no bin {high}")
-        else:
-            raise DocumentError(f"{where} is {_show(text)}, which is not a list of bins")
-        if not last < low <= high:
-            raise DocumentError(f"{where} is {_show(text)}, where bins do not ascend")
+    part.expect(isinstance(part.value, str), " where text is needed")
+    for text in part.value.split(",") if part.value else ():
+        run = RUN.fullmatch(text)
+        part.expect(run is not None or text in words, ", which is not a list of bins")
+        low, high = (int(run[1]), int(run[2] or run[1])) if run else (words[text], words[text])
+        if run and high >= min(words.values()):
+            part.expect(False, f": {feature.name!r} has no bin {high}")
+        part.expect(last < low <= high, ", where bins do not ascend")
         bits |= (1 << high + 1) - (1 << low)
         last = high
     return bits
-
-
-# -- plain values --------------------------------------------------------------------------------
-
-
-def _check_keys(item: Any, where: str, keys: Sequence[str]) -> None:
-    if not isinstance(item, dict):
-        raise DocumentError(f"{where} is {_show(item)} where {', '.join(keys)} are needed")
-    for key in keys:
-        if key not in item:
-            raise DocumentError(f"{where} lacks {key!r}")
-    for key in item:
-        if key not in keys:
-            raise DocumentError(f"{where} has {_show(key)}, which version {VERSION} does not know")
-
-
-def _check_list(item: Any, where: str) -> list[Any]:
-    if not isinstance(item, list):
-        raise DocumentError(f"{where} is {_show(item)} where a list is needed")
-    return item
-
-
-def _check_text(item: Any, where: str) -> str:
-    if not isinstance(item, str):
-        raise DocumentError(f"{where} is {_show(item)} where text is needed")
-    try:
-        item.encode()
-    except UnicodeEncodeError:  # half of a pair, which JSON can spell
-        raise DocumentError(f"{where} is {_show(item)}, which is no text") from None
-    return item
-
-
-def _check_whole(item: Any, where: str, low: int, high: int) -> int:
-    if type(item) is not int or not low <= item <= high:
-        raise DocumentError(
-            f"{where} is {_show(item)} where a whole number, {low} to {high}, is needed"
-        )
-    return item
-
-
-def _check_number(item: Any, where: str) -> float:
-    """A finite number; whole ones may be written as such."""
-    if type(item) is float and math.isfinite(item):
-        return item
-    if type(item) is int and abs(item) <= 2**53:
-        return float(item)
-    raise DocumentError(f"{where} is {_show(item)} where a finite number is needed")
-
-
-def _check_numbers(items: list[Any], where: str) -> list[float]:
-    return [_check_number(item, f"{where}[{i}]") for i, item in enumerate(items)]
-
-
-def _check_infinity(item: Any, where: str) -> float:
-    if not isinstance(item, str) or item not in INFINITIES:
-        raise DocumentError(f"{where} is {_show(item)}, which is neither 'inf' nor '-inf'")
-    return INFINITIES[item]
 
 
 def _check_unique(names: Iterable[str], where: str) -> None:
@@ -336,7 +281,7 @@ def _check_unique(names: Iterable[str], where: str) -> None:
 
 
 def _show(value: Any) -> str:
-    """A value as messages show it: short and on one line, however long or deep it is."""
+    """A value for a message: short and on one line."""
     if isinstance(value, dict | list):
         return f"a {type(value).__name__} of {len(value)}"
     text = repr(value[:60] if isinstance(value, str) else value)

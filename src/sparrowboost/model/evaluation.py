@@ -1,4 +1,4 @@
-"""How good a model is on labelled rows of any number, read once."""
+"""How good a model is on labelled rows of any number, which are read once."""
 
 from __future__ import annotations
 
@@ -10,24 +10,31 @@ import numpy as np
 
 from sparrowboost.model.labelled import read_labelled
 from sparrowboost.model.losses import MAX_MARGIN, probability
-from sparrowboost.model.metrics import area, mean_precision
+from sparrowboost.model.metrics import (
+    area,
+    margins,
+    mean_precision,
+    row_exponential_loss,
+    row_log_loss,
+)
 from sparrowboost.model.model import Model, check_model
-from sparrowboost.model.predict import BlockSizes, load_kernels, score_bins
+from sparrowboost.model.predict import BlockBudget, load_kernels
+from sparrowboost.readers.options import ReadOptions
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.memory import give_back_early, parse_size
 from sparrowboost.runtime.progress import make_progress
 from sparrowboost.runtime.threads import prefetch
 from sparrowboost.store.dataset import Block
 
-CELLS = 1 << 20  # of scores, by which rows are ranked: 16 MB whatever their number
-RESULT_BYTES = 7 * 8 * CELLS  # the cells of both labels, their sums, and areas under these
-PARTS = 10  # of the calibration table
+CELLS = 1 << 20  # scores are rounded to these to rank rows: 16 MB for any number of rows
+RESULT_BYTES = 7 * 8 * CELLS  # the cells of both labels, their sums, and the areas
+PARTS = 10  # rows of the calibration table
 AHEAD = 2
 
 
 @dataclass(frozen=True)
 class CalibrationPart:
-    """Rows whose predicted probability is in [low, high): what was predicted, and what was so."""
+    """Rows with a predicted probability in [low, high), and their mean label."""
 
     low: float
     high: float
@@ -44,16 +51,16 @@ class Evaluation:
     ----------
     n_rows, n_positive : int
     auc, average_precision : float
-        Of rows ranked by their score, which is rounded to a millionth of its range; NaN if all rows
-        have one label.
+        Scores are rounded to a millionth of their range; NaN if all rows have the same label.
     log_loss, exponential_loss, brier : float
-        Means over the rows, by weight.
+        Weighted means over the rows.
     accuracy : float
-        Share of rows whose label is the more likely one.
+        Share of rows whose label is predicted correctly.
     calibration_error : float
-        Mean over the rows of the difference between predicted and observed, by part.
+        Mean over the rows of the absolute difference between the predicted and the observed
+        probability of their part.
     calibration : tuple of CalibrationPart
-        Rows by predicted probability; parts without rows are left out.
+        Tenths of the predicted probability; parts without rows are left out.
     """
 
     n_rows: int
@@ -68,7 +75,7 @@ class Evaluation:
     calibration: tuple[CalibrationPart, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """All of it for `json.dump`; what is not a number becomes None."""
+        """All fields for `json.dump`; NaN becomes None."""
         return {
             key: None if isinstance(value, float) and value != value else value
             for key, value in asdict(self).items()
@@ -93,12 +100,12 @@ def evaluate(
     model : Model
     data : anything that `ingest` reads
     label : column name, or array, optional
-        Default: the column of the name that the training data's label had.
+        Default: the column with the name of the training data's label column.
     weight : like label, optional
     header, format : as in `ingest`
     memory_limit : int or str, optional
-        Peak memory of the process, such as "512MB"; one that is too small is refused before any
-        row is read. Default: none, and blocks of 16,384 rows are held.
+        Peak memory of the process, such as "512MB"; a limit that is too small is refused before any
+        row is read. Default: no limit, and blocks of 16,384 rows.
     verbose : int
         0 is silent; 1 shows progress.
 
@@ -121,16 +128,11 @@ def evaluate(
     limit = None if memory_limit is None else parse_size(memory_limit)
     if limit is not None:
         give_back_early()
-        load_kernels(model.binning, model.forest)
+        load_kernels(model)
     sums = _Sums()
-    blocks = read_labelled(
-        (data, label, weight),
-        model,
-        model.label_name,
-        header=header,
-        format=format,
-        sizes=BlockSizes(limit, 1, RESULT_BYTES),
-    )
+    read = ReadOptions(header=header, format=format)
+    budget = BlockBudget(limit, 1, RESULT_BYTES)
+    blocks = read_labelled((data, label, weight), model, read, budget)
     with (
         make_progress(verbose) as progress,
         progress.task("evaluating", None) as task,
@@ -145,42 +147,42 @@ def evaluate(
 
 
 class _Sums:
-    """What is added up over the rows."""
+    """Sums over the rows."""
 
     def __init__(self) -> None:
         self.n_rows = self.n_positive = 0
         self._ranks = np.zeros((2, CELLS))  # weight of each label by score
         self._parts = np.zeros((3, PARTS))  # weight, predicted and observed by probability
-        self._totals = np.zeros(5)  # weight, log loss, exponential loss, brier, right ones
+        self._totals = np.zeros(5)  # weight, log loss, exponential loss, brier, correct
 
     def add(self, block: Block, model: Model) -> None:
         bins, label, weight = block
-        score = score_bins(bins, model.forest, model.base_score, model.n_trees)
+        score = model.score(bins)
         w = np.ones(len(label)) if weight is None else weight.astype(np.float64)
         positive = label == 1
         self.n_rows += len(label)
         self.n_positive += int(positive.sum())
-        p, margin = probability(score), np.where(positive, score, -score).astype(np.float64)
+        p, margin = probability(score), margins(label, score)
         self._totals += (
             w.sum(),
-            w @ np.logaddexp(0, -2 * margin),
-            w @ np.exp(np.clip(-margin, -MAX_MARGIN, MAX_MARGIN)),
+            w @ row_log_loss(margin),
+            w @ row_exponential_loss(margin),
             w @ np.square(p - positive),
             w @ ((score > 0) == positive),
         )
-        place = np.clip(score, -MAX_MARGIN, MAX_MARGIN).astype(np.float64) / MAX_MARGIN
-        cell = ((place + 1) / 2 * (CELLS - 1)).astype(np.int64)
+        scaled = np.clip(score, -MAX_MARGIN, MAX_MARGIN).astype(np.float64) / MAX_MARGIN
+        cell = ((scaled + 1) / 2 * (CELLS - 1)).astype(np.int64)
         for y in (0, 1):
-            mine = label == y
-            self._ranks[y] += np.bincount(cell[mine], w[mine], CELLS)
+            rows = label == y
+            self._ranks[y] += np.bincount(cell[rows], w[rows], CELLS)
         part = np.minimum((p * PARTS).astype(int), PARTS - 1)
         for sums, values in zip(self._parts, (w, w * p, w * positive), strict=True):
             sums += np.bincount(part, values, PARTS)
 
     def result(self) -> Evaluation:
-        total, log_loss, exponential_loss, brier, right = self._totals.tolist()
+        total, log_loss, exponential_loss, brier, correct = self._totals.tolist()
         if total == 0:
-            raise DataError("all rows to evaluate have weight 0.")
+            raise DataError("all rows to evaluate have weight 0; pass some with a positive weight.")
         negatives, positives = np.cumsum(self._ranks[:, ::-1], axis=1)
         parts = []
         for k, (w, predicted, observed) in enumerate(self._parts.T.tolist()):
@@ -195,7 +197,7 @@ class _Sums:
             log_loss=log_loss / total,
             exponential_loss=exponential_loss / total,
             brier=brier / total,
-            accuracy=right / total,
+            accuracy=correct / total,
             calibration_error=sum(p.weight * abs(p.predicted - p.observed) for p in parts) / total,
             calibration=tuple(parts),
         )

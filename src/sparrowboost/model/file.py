@@ -1,26 +1,7 @@
-"""Model files: JSON that a person can read, exact to the bit, and believed only once checked.
+"""Model files: JSON that a person can read, exact to the bit. docs/model-files.md has the format.
 
-    {
-    "format": "sparrow-model", "version": 1,
-    "sparrowboost": "0.1.0",                          the release that wrote it
-    "loss": "logistic", "base_score": -0.25,
-    "label": "clicked",                               the column that it was trained on
-    "classes": ["no", "yes"],                         null: any other than the second
-    "features": [
-     {"name": "x", "kind": "float64", "thresholds": [0.5, 1.5]},
-     {"name": "c", "kind": "category", "categories": ["red", "blue"]}
-    ],
-    "trees": [
-     {"feature": [0, 1],                              of each split, by its place above
-      "goes_left": ["0-1,missing", "1,other"],        bins, as in `binning.py`
-      "left": [1, -1], "right": [-3, -2],             a split, or below 0 a leaf: -1 is leaf 0
-      "value": [0.1, -0.2, 0.3],                      of each leaf
-      "gain": [9.5, 1.25]}
-    ]
-    }
-
-A version never changes its meaning. Nothing in a file is run, and what does not make a whole model
-is refused.
+A version never changes its meaning. Nothing in a file is executed, and what is not a whole model is
+refused.
 """
 
 from __future__ import annotations
@@ -43,32 +24,30 @@ from sparrowboost import __version__
 from sparrowboost.model.check import (
     FORMAT,
     VERSION,
-    Contents,
     DocumentError,
     bin_words,
     check_document,
 )
+from sparrowboost.model.ensemble import Ensemble
 from sparrowboost.model.tree import Tree
 from sparrowboost.runtime.disk import replace_file
 from sparrowboost.runtime.errors import DiskFullError, ModelFileError
 from sparrowboost.runtime.memory import format_size
 from sparrowboost.store.binning import Feature
 
-MAX_BYTES = 512_000_000  # of text, unpacked: 300,000 trees of 31 leaves, or 100,000 dense features
+MAX_BYTES = 512_000_000  # of uncompressed text: 300,000 trees of 31 leaves
 PIECE = 1 << 20  # bytes read at once
-GZIP = b"\x1f\x8b"  # the first bytes of a packed file
-
-# -- files ---------------------------------------------------------------------------------------
+GZIP = b"\x1f\x8b"  # the first bytes of a gzip file
 
 
-def write_model(path: str | os.PathLike[str], contents: Contents) -> None:
-    """Write a model file, packed if its name ends in .gz; nothing that could not be read again."""
+def write_model(path: str | os.PathLike[str], ensemble: Ensemble) -> None:
+    """Write a model file that `read_model` accepts; compressed if its name ends in .gz."""
     try:
-        data = _render(contents).encode(errors="backslashreplace")  # half a pair: refused below
+        data = _render(ensemble).encode(errors="backslashreplace")  # lone surrogates: refused below
         _check_size(data)
         check_document(_parse(data))
     except DocumentError as error:
-        raise ModelFileError(f"{path}: this model cannot be kept: {error.what}.") from None
+        raise ModelFileError(f"{path}: this model cannot be saved: {error.what}.") from None
     if Path(path).suffix == ".gz":
         data = gzip.compress(data, mtime=0)  # the same model, the same bytes
     write_file(path, data)
@@ -86,8 +65,8 @@ def write_file(path: str | os.PathLike[str], data: bytes) -> None:
         raise ModelFileError(f"{file}: cannot be written ({why}); choose another path.") from None
 
 
-def read_model(path: str | os.PathLike[str]) -> Contents:
-    """What a model file holds; a ModelFileError says why it cannot be used."""
+def read_model(path: str | os.PathLike[str]) -> Ensemble:
+    """The ensemble in a model file; a ModelFileError says why it cannot be used."""
     file = Path(path).expanduser().absolute()
     try:
         return check_document(_parse(_read(file)))
@@ -101,42 +80,43 @@ def read_model(path: str | os.PathLike[str]) -> Contents:
 
 
 def _read(file: Path) -> bytearray:
-    """The text in a file, unpacked; no more of it than a model may have."""
-    if not stat.S_ISREG(file.stat().st_mode):  # to read a pipe is to wait, perhaps for ever
-        raise DocumentError("not a file", "give one that save_model wrote")
+    """The text in a file, uncompressed and of limited size."""
+    if not stat.S_ISREG(file.stat().st_mode):  # a pipe might block for ever
+        raise DocumentError("not a regular file", "give one that save_model wrote")
     data = bytearray()
     with open(file, "rb") as opened:
-        packed = opened.read(len(GZIP)) == GZIP
+        compressed = opened.read(len(GZIP)) == GZIP
         opened.seek(0)
-        source = gzip.GzipFile(fileobj=opened) if packed else opened
+        source = gzip.GzipFile(fileobj=opened) if compressed else opened
         try:
             while len(data) <= MAX_BYTES and (piece := source.read(PIECE)):
                 data += piece
         except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-            raise DocumentError(f"cannot be unpacked ({error})") from None
+            raise DocumentError(f"cannot be decompressed ({error})") from None
     _check_size(data)
     return data
 
 
 def _check_size(data: bytes | bytearray) -> None:
     if len(data) > MAX_BYTES:
-        limit = format_size(MAX_BYTES)
-        raise DocumentError(f"it has more than {limit} of text", "no model that large is read")
+        raise DocumentError(
+            f"it has more than {format_size(MAX_BYTES)} of text", "models that large are refused"
+        )
 
 
 def _parse(data: bytes | bytearray) -> Any:
     """The JSON document in a file's text."""
     if data[:64].strip()[:1] not in (b"{", b"[", b""):  # some other file
-        raise DocumentError("not a model of Sparrow", "give a file that save_model wrote")
+        raise DocumentError("not a Sparrow model", "give a file that save_model wrote")
     try:
         return json.loads(
             data.decode(), object_pairs_hook=_unique_keys, parse_constant=_no_constant
         )
     except RecursionError:
-        raise DocumentError("its parts are nested too deep") from None
+        raise DocumentError("it is nested too deeply") from None
     except MemoryError:
-        raise DocumentError("takes more memory than there is", "give it more") from None
-    except ValueError as error:  # no JSON, no UTF-8, or a number of thousands of digits
+        raise DocumentError("there is not enough memory to read it", "free some") from None
+    except ValueError as error:  # not JSON, not UTF-8, or a number of thousands of digits
         raise DocumentError(f"cannot be read ({error})") from None
 
 
@@ -150,24 +130,21 @@ def _no_constant(name: str) -> Any:
     raise DocumentError(f"it has {name} where a finite number is needed")
 
 
-# -- writing -------------------------------------------------------------------------------------
-
-
-def _render(contents: Contents) -> str:
-    """The text: a line for each feature, and for each list of a tree."""
-    features = contents.binning.features
+def _render(ensemble: Ensemble) -> str:
+    """The text: one line per feature, and per list of a tree."""
+    features = ensemble.binning.features
     head = {
         "format": FORMAT,
         "version": VERSION,
         "sparrowboost": __version__,
-        "loss": contents.loss,
-        "base_score": float(contents.base_score),
-        "label": contents.label_name,
-        "classes": [_label_to_json(label) for label in contents.classes],
+        "loss": ensemble.loss,
+        "base_score": float(ensemble.base_score),
+        "label": ensemble.label_name,
+        "classes": [_label_to_json(label) for label in ensemble.classes],
     }
     lines = [f"{_dump(key)}: {_dump(value)}" for key, value in head.items()]
     lines.append(_block("features", (_dump(feature.to_json()) for feature in features)))
-    lines.append(_block("trees", (_tree_text(tree, features) for tree in contents.trees)))
+    lines.append(_block("trees", (_tree_text(tree, features) for tree in ensemble.trees)))
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
@@ -200,7 +177,7 @@ def mask_bits(mask: npt.NDArray[np.uint64]) -> int:
 
 
 def _write_bins(bits: int, feature: Feature) -> str:
-    """Bins as people write them; bits of bins that the feature does not have are left out.
+    """A set of bins as text, without bits beyond the feature's bins.
 
     Examples
     --------
@@ -210,14 +187,14 @@ def _write_bins(bits: int, feature: Feature) -> str:
     """
     words = bin_words(feature)
     numbered = bits & (1 << min(words.values())) - 1
-    runs = re.finditer("1+", f"{numbered:b}"[::-1])  # a bin's place in the text is its number
+    runs = re.finditer("1+", f"{numbered:b}"[::-1])  # character b is bin b
     spans = [(run.start(), run.end() - 1) for run in runs]
     parts = [str(low) if low == high else f"{low}-{high}" for low, high in spans]
     return ",".join(parts + [word for word, b in words.items() if bits >> b & 1])
 
 
 def shortest(values: npt.NDArray[np.float32]) -> list[float]:
-    """The numbers of fewest digits that are these when rounded to float32.
+    """The numbers with the fewest digits that round to these float32 values.
 
     Examples
     --------
@@ -225,7 +202,7 @@ def shortest(values: npt.NDArray[np.float32]) -> list[float]:
     [0.1, 0.33333334]
     """
     short = [float(str(value)) for value in values]
-    # Rounded to float64 first, a decimal might end on the far side of the middle of two float32.
+    # A decimal is rounded to float64 first, which may move it across the midpoint of two float32.
     same = np.array(short, np.float32) == values
     return [a if ok else float(b) for a, b, ok in zip(short, values, same, strict=True)]
 
@@ -233,8 +210,8 @@ def shortest(values: npt.NDArray[np.float32]) -> list[float]:
 def _label_to_json(label: Any) -> Any:
     if isinstance(label, np.generic):
         label = label.item()
-    if isinstance(label, float) and math.isinf(label):  # as a bare string it would be a label, too
+    if isinstance(label, float) and math.isinf(label):  # a bare "inf" would be a string label
         return {"float": str(label)}
     if label is None or isinstance(label, bool | int | float | str):
         return label
-    raise DocumentError(f"its label {label!r} is neither a number nor text")
+    raise DocumentError(f"its label {label!r} is neither a number nor a string")

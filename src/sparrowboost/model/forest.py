@@ -13,17 +13,16 @@ from sparrowboost.model.tree import MASK_WORDS, Tree, goes_left
 # Of a node's record, see kernels/scores.py.
 NODE_WORDS, CHILDREN, FEATURE, RANGES, PLACE = 8, 4, 5, 6, 7
 RANGED = np.uint64(1 << 63)  # the bit that tells ranges from none
-MAX_PLACES = 256  # leaves that a byte can tell apart
-# Nanoseconds that a row takes, on average, for a step of a walk; and for a tree whose splits are
-# done at once, for each split by ranges, for each other (measured, benchmarks/bench_predict.py).
+MAX_PLACES = 256  # leaves that a byte can number
+# Mean nanoseconds per row (measured by benchmarks/bench_predict.py): of one step of a walk; of a
+# tree whose splits are done at once, and in addition of each split by ranges and of each other.
 STEP, AT_ONCE, BY_RANGES, BY_WORDS = 1.6, 0.6, 0.06, 0.4
 
 
 class Forest:
-    """Trees end to end in flat arrays, for the kernels; `kernels/scores.py` tells how they lie.
+    """Trees end to end in flat arrays, for the kernels; `kernels/scores.py` has the layout.
 
-    Trees are only ever added at the end, so who has read how many there are may go on reading
-    them while more are added.
+    Trees are only added at the end, so the first n trees can be read while more are added.
     """
 
     def __init__(self, trees: Iterable[Tree] = ()) -> None:
@@ -70,9 +69,9 @@ class Forest:
 
 
 def _places(tree: Tree) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The place of the rows that come to each node, and to each leaf.
+    """The place of the rows at each node and each leaf.
 
-    The rows that go left stay where they are; of node k, those that go right move to k + 1.
+    Rows that go left stay; those that go right at node k move to place k + 1.
     """
     node, leaf = np.zeros(len(tree.feature), np.int64), np.zeros(tree.n_leaves, np.int64)
     for k, (right, left) in enumerate(tree.child):  # children come after their parent
@@ -85,7 +84,7 @@ def _places(tree: Tree) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
 
 
 def _as_ranges(mask: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Each mask's bins as at most two ranges, packed into one word; 0 if they are more."""
+    """Each mask's bins as up to two ranges, packed into one word; 0 if there are more."""
     row, edge = np.nonzero(np.diff(goes_left(mask), axis=1, prepend=False, append=False))
     nth = np.arange(len(row)) - np.searchsorted(row, row)  # of its row's edges
     few = nth < 4
@@ -98,9 +97,9 @@ def _as_ranges(mask: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return np.where(fits, np.bitwise_or.reduce(words, axis=1) | RANGED, np.uint64(0))
 
 
-def _grown(array: npt.NDArray[Any], least: int) -> npt.NDArray[Any]:
-    if least <= len(array):
+def _grown(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    if size <= len(array):
         return array
-    more = np.zeros((2 * least, *array.shape[1:]), array.dtype)
-    more[: len(array)] = array
-    return more
+    larger = np.zeros((2 * size, *array.shape[1:]), array.dtype)
+    larger[: len(array)] = array
+    return larger

@@ -1,4 +1,4 @@
-"""Which features the model owes its accuracy to."""
+"""Feature importances."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ KINDS = ("gain", "splits")
 
 
 def feature_importances(model: Model, kind: str = "gain") -> npt.NDArray[np.float64]:
-    """Each feature's share in what the trees do.
+    """Each feature's share of the trees' splits, by gain or by number.
 
         gain     sum of the gains of the splits on the feature / sum of all gains
         splits   number of the splits on the feature / number of all splits
 
     A split's gain is the loss that it removes from all data, to second order and for a full step
-    (``docs/learner.md``). It is counted in the same unit for every tree, on however many rows the
-    tree was grown and however much weight they had left; so gains add up over trees.
+    (``docs/learner.md``). All trees' gains have the same unit, whatever the number and weight of
+    the rows that they were grown on, so gains can be summed.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def feature_importances(model: Model, kind: str = "gain") -> npt.NDArray[np.floa
     """
     check_model(model)
     if kind not in KINDS:
-        raise DataError(f"kind={kind!r} is not known; it is one of {', '.join(KINDS)}.")
+        raise DataError(f"kind={kind!r} is unknown; give one of {', '.join(KINDS)}.")
     total = np.zeros(len(model.feature_names))
     for tree in model.trees:
         np.add.at(total, tree.feature, tree.gain if kind == "gain" else 1.0)

@@ -8,16 +8,17 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from sparrowboost.model.model import Model
+from sparrowboost.model.ensemble import Ensemble
 from sparrowboost.model.predict import (
     BLOCK_ROWS,
-    BlockSizes,
+    BlockBudget,
     FeatureBlock,
     check_kinds,
-    columns_of,
-    reading,
+    column_names,
+    open_options,
 )
 from sparrowboost.readers.labels import same_label
+from sparrowboost.readers.options import ReadOptions
 from sparrowboost.readers.table import open_table
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.store.dataset import Block
@@ -25,21 +26,18 @@ from sparrowboost.store.dataset import Block
 
 def read_labelled(
     valid: Any,
-    model: Model,
-    label_name: str,
-    *,
-    header: bool = True,
-    format: str | None = None,
-    sizes: BlockSizes | None = None,
+    ensemble: Ensemble,
+    read: ReadOptions,
+    budget: BlockBudget | None = None,
 ) -> Iterator[Block]:
-    """Rows of a source with their labels, in their order, binned as the model's."""
-    data, label, weight = _parts_of(valid, label_name)
-    binning, classes = model.binning, model.classes
+    """Rows of a source with their labels, in their order, binned by the model's thresholds."""
+    data, label, weight = _parts_of(valid, ensemble.label_name)
+    binning, classes = ensemble.binning, ensemble.classes
     with tempfile.TemporaryDirectory(prefix="sparrow-valid-") as scratch:
-        columns = columns_of(binning, data)
+        columns = column_names(binning, data)
         table = open_table(
             data,
-            reading(binning, columns, Path(scratch), header=header, format=format),
+            open_options(binning, columns, Path(scratch), read),
             label=label,
             weight=weight,
             positive=classes[1],
@@ -49,8 +47,8 @@ def read_labelled(
         check_kinds(binning, table.source, columns)
         row = 0
         rows = BLOCK_ROWS
-        if sizes is not None:
-            rows = sizes.rows(table.source, table.read_columns, len(binning.features))
+        if budget is not None:
+            rows = budget.rows(table.source, table.read_columns, len(binning.features))
         with closing(table.blocks(rows)) as blocks:
             for batch, codes, weights in blocks:
                 if columns != binning.names:
@@ -58,21 +56,21 @@ def read_labelled(
                 bins = FeatureBlock(batch, [], table.source, row).bins(binning)
                 yield Block(bins, codes, weights)
                 row += len(codes)
-    strange = [label for label in table.labels.others if not same_label(label, classes[0])]
-    if classes[0] is not None and strange:
+    unknown = [label for label in table.labels.others if not same_label(label, classes[0])]
+    if classes[0] is not None and unknown:
         raise DataError(
-            f"{table.source.name}: label {min(strange, key=str)!r} is none of the "
-            f"training data's, {classes[0]!r} and {classes[1]!r}."
+            f"{table.source.name}: label {min(unknown, key=str)!r} is not in the training data, "
+            f"which has {classes[0]!r} and {classes[1]!r}."
         )
 
 
 def _parts_of(valid: Any, label_name: str) -> tuple[Any, Any, Any]:
-    """Source, labels and weights."""
+    """The source, its labels and weights."""
     if not isinstance(valid, tuple):
         return valid, label_name, None
     if len(valid) not in (2, 3):
         raise DataError(
-            f"validation data of {len(valid)} parts; give (source, labels) or "
+            f"validation data has {len(valid)} parts; pass (source, labels) or "
             "(source, labels, weights)."
         )
     return valid if len(valid) == 3 else (*valid, None)

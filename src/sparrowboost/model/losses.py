@@ -1,11 +1,12 @@
-"""The two losses. Each says how much a row weighs, what a leaf is worth, and how probable a yes is.
+"""The two losses: weights of rows, values of leaves, probabilities.
 
 H(x) is the score, y = -1 or +1 the label, u a row's importance:
 
     exponential   u exp(-y H)               weight u exp(-y H)             the paper's
     logistic      u ln(1 + exp(-2 y H))     weight u / (1 + exp(2 y H))    at most u
 
-Under both, the probability that fits a score is 1 / (1 + exp(-2 H)). Nothing else looks inside.
+Under both, the log odds of a positive label are 2 H, and its probability is 1 / (1 + exp(-2 H)).
+What users get is in log odds, as in scikit-learn; scores inside are H, as in the paper.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ Floats = npt.NDArray[np.float32]
 Sums = npt.NDArray[np.float64]
 
 MAX_STEP = 2.0  # of one leaf, before the learning rate: from even odds to 98 %
-LEAF_L2 = 3.0  # rows of ordinary weight, added to the curvature of a leaf: few rows prove little
-MAX_MARGIN = 40.0  # exp(40) is far from float32's largest number, also times an importance
+LEAF_L2 = 3.0  # rows of ordinary weight, added to the curvature of a leaf
+PART_ROWS = 16_384  # turned into probabilities at a time
+MAX_MARGIN = 40.0  # exp(40), times an importance, is far below float32's maximum
 
 
 class Loss(Protocol):
@@ -39,13 +41,13 @@ class Loss(Protocol):
         ...
 
     def leaf_values(self, sums: Sums, unit: float) -> npt.NDArray[np.float64]:
-        """Best steps for leaves whose rows sum to (W-, W+, sum w**2 / u); one row weighs `unit`."""
+        """Best steps for leaves with the sums (W-, W+, sum w**2 / u); one row weighs `unit`."""
         ...
 
 
 @dataclass(frozen=True)
 class Logistic:
-    """Bounded weights: a wrong label cannot weigh more than its row's importance."""
+    """Bounded weights: a row with a wrong label weighs at most its importance."""
 
     name: str = "logistic"
 
@@ -66,7 +68,7 @@ class Logistic:
 
 @dataclass(frozen=True)
 class Exponential:
-    """The loss of AdaBoost, and of the paper. On noisy labels its weights run away."""
+    """The loss of AdaBoost and the paper. On noisy labels its weights grow without bound."""
 
     name: str = "exponential"
 
@@ -79,7 +81,7 @@ class Exponential:
 
     def leaf_values(self, sums: Sums, unit: float) -> npt.NDArray[np.float64]:
         negative, positive = sums[:, 0], sums[:, 1]
-        # Half a row on each side: a leaf of one kind is worth much, not everything.
+        # Half a row on each side keeps the value of a pure leaf finite.
         half = 0.5 * unit
         value = 0.5 * np.log((positive + half) / (negative + half))
         return np.clip(value, -MAX_STEP, MAX_STEP)
@@ -91,15 +93,34 @@ LOSSES: dict[str, Loss] = {"logistic": Logistic(), "exponential": Exponential()}
 def get_loss(name: str) -> Loss:
     """The loss of this name."""
     if name not in LOSSES:
-        raise DataError(f"loss={name!r} is not known; it is one of {', '.join(LOSSES)}.")
+        raise DataError(f"loss={name!r} is unknown; give one of {', '.join(LOSSES)}.")
     return LOSSES[name]
 
 
 def base_score(negative: float, positive: float) -> float:
-    """The constant score of least loss (under either), for so much importance of each label."""
+    """The constant score with the lowest loss (either one), given each label's total importance."""
     return 0.5 * float(np.log(positive / negative))
 
 
+def log_odds(score: Floats) -> Floats:
+    """The log odds of a positive label, 2 H; exact, since doubling rounds nothing."""
+    return np.float32(2) * score
+
+
 def probability(score: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-    """How probable a positive label is."""
-    return 1 / (1 + np.exp(np.clip(-2 * score.astype(np.float64), -700, 700)))
+    """The probability of a positive label."""
+    return _logistic(2 * score.astype(np.float64))
+
+
+def probabilities(log_odds: Floats) -> npt.NDArray[np.float64]:
+    """(n, 2) probabilities of both labels; what it takes besides these does not grow with n."""
+    both = np.empty((len(log_odds), 2))
+    for start in range(0, len(log_odds), PART_ROWS):
+        rows = slice(start, start + PART_ROWS)
+        both[rows, 1] = _logistic(log_odds[rows].astype(np.float64))
+        both[rows, 0] = 1 - both[rows, 1]
+    return both
+
+
+def _logistic(log_odds: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return 1 / (1 + np.exp(np.clip(-log_odds, -700, 700)))

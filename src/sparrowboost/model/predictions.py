@@ -15,11 +15,12 @@ import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 from pyarrow import types as pt
 
-from sparrowboost.model.losses import probability
+from sparrowboost.model.losses import log_odds, probability
 from sparrowboost.model.model import Model, check_model
-from sparrowboost.model.predict import load_kernels, score_bins, stream
+from sparrowboost.model.predict import load_kernels, stream
 from sparrowboost.readers.arrays import from_numpy, strings
 from sparrowboost.readers.formats import check_apart
+from sparrowboost.readers.options import ReadOptions
 from sparrowboost.readers.table import name_list
 from sparrowboost.runtime.disk import guard_disk, replacing
 from sparrowboost.runtime.errors import DataError, DiskFullError
@@ -27,8 +28,8 @@ from sparrowboost.runtime.memory import give_back_early, parse_size
 from sparrowboost.runtime.progress import make_progress
 from sparrowboost.store.lookup import Bins
 
-GROUP_ROWS = 1 << 20  # of a row group of a Parquet file,
-GROUP_BYTES = 4 << 20  # or fewer, if they take more than this: they are held until it is written
+GROUP_ROWS = 1 << 20  # maximum of a row group of a Parquet file,
+GROUP_BYTES = 4 << 20  # and of its size, since it is held in memory until it is written
 COLUMNS = ("prediction", "probability", "score")
 
 
@@ -47,7 +48,7 @@ def write_predictions(
 ) -> int:
     """Predict all rows of a source and write the result to a file, in bounded memory.
 
-    The file appears under its name when it is whole.
+    The file appears under its name only when it is complete.
 
     Parameters
     ----------
@@ -56,15 +57,15 @@ def write_predictions(
     path : str or path
         Ends in .parquet or .csv.
     columns : sequence of {"prediction", "probability", "score"}
-        What to write: the more likely label, the probability of the positive label, and the score,
-        half its log odds.
+        What to write: the likelier label, the probability of the positive label, and its log odds,
+        as `Model.decision_function` gives them.
     keep : sequence of str
-        Columns of the source to write before them, such as an id. Those of CSV files that are no
-        features stay the text that they are.
+        Columns of the source to write before these, such as an id. In CSV files, columns that are
+        not features are kept as text.
     header, format : as in `ingest`
     memory_limit : int or str, optional
-        Peak memory of the process, such as "512MB"; one that is too small is refused before any
-        row is read. Default: none, and blocks of 16,384 rows are held.
+        Peak memory of the process, such as "512MB"; a limit that is too small is refused before any
+        row is read. Default: no limit, and blocks of 16,384 rows.
     n_jobs : int, optional
         Threads; default: as many as this process may use.
     verbose : int
@@ -88,45 +89,28 @@ def write_predictions(
     """
     check_model(model)
     columns, keep = name_list(columns), name_list(keep)
-    strange = [name for name in columns if name not in COLUMNS]
-    if strange or not columns:
-        raise DataError(
-            f"columns={columns}: give some of {', '.join(COLUMNS)}; others are for keep=."
-        )
-    doubled = [name for name, times in Counter([*keep, *columns]).items() if times > 1]
-    if doubled:
-        raise DataError(
-            f"column {doubled[0]!r} would be there twice; keep each column once, and none that is "
-            "called as one of the predictions."
-        )
+    _check_columns(columns, keep)
     file = Path(path).expanduser().absolute()
-    suffix = file.suffix.lower()
-    if suffix not in (".parquet", ".csv"):
-        raise DataError(f"{file}: end the name in .parquet or .csv, by which the format is chosen.")
-    if not file.parent.is_dir():
-        raise DataError(f"{file}: there is no folder {file.parent}; make it first.")
-    if file.is_dir():
-        raise DataError(f"{file}: is a folder; give the name of a file.")
+    _check_file(file)
     check_apart(file, data)
     limit = None if memory_limit is None else parse_size(memory_limit)
     if limit is not None:
         give_back_early()
-        load_kernels(model.binning, model.forest)
+        load_kernels(model)
+    read = ReadOptions(header=header, format=format)
     n = 0
     with (
         make_progress(verbose) as progress,
         progress.task("predicting", None) as task,
         replacing(file) as partial,
-        closing(
-            _batches(model, data, columns, keep, n_jobs, header=header, format=format, limit=limit)
-        ) as batches,
+        closing(_batches(model, data, columns, keep, n_jobs, read, limit)) as batches,
     ):
         writer: Any = None
         try:
             for batch in batches:
                 with _writing(file, batch.nbytes):
                     if writer is None:
-                        writer = _open(partial, suffix, batch.schema)
+                        writer = _open(partial, file.suffix.lower(), batch.schema)
                     writer.write(batch)
                 n += batch.num_rows
                 task.advance(batch.num_rows)
@@ -139,9 +123,29 @@ def write_predictions(
     return n
 
 
+def _check_columns(columns: Sequence[str], keep: Sequence[str]) -> None:
+    if not columns or not set(columns) <= set(COLUMNS):
+        raise DataError(f"columns={columns}: give any of {', '.join(COLUMNS)}; keep= takes others.")
+    duplicates = [name for name, count in Counter([*keep, *columns]).items() if count > 1]
+    if duplicates:
+        raise DataError(
+            f"column {duplicates[0]!r} would be written twice; keep each column once, and none "
+            "that has the name of a prediction."
+        )
+
+
+def _check_file(file: Path) -> None:
+    if file.suffix.lower() not in (".parquet", ".csv"):
+        raise DataError(f"{file}: the suffix selects the format; end the name in .parquet or .csv.")
+    if not file.parent.is_dir():
+        raise DataError(f"{file}: there is no folder {file.parent}; make it first.")
+    if file.is_dir():
+        raise DataError(f"{file}: is a folder; give the name of a file.")
+
+
 @contextmanager
 def _writing(file: Path, n_bytes: int) -> Iterator[None]:
-    """Turn what the system or Arrow has against writing into an error that says so."""
+    """Turn errors of the system or Arrow into ones that name the file."""
     try:
         with guard_disk(file, n_bytes):
             yield
@@ -149,7 +153,7 @@ def _writing(file: Path, n_bytes: int) -> Iterator[None]:
         raise
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DataError(
-            f"{file}: cannot hold what is to be kept ({error}); leave it out, or try .parquet."
+            f"{file}: cannot hold a column to keep ({error}); leave it out, or try .parquet."
         ) from None
     except OSError as error:
         why = os.strerror(error.errno) if error.errno else error
@@ -159,13 +163,13 @@ def _writing(file: Path, n_bytes: int) -> Iterator[None]:
 def _open(path: Path, suffix: str, schema: pa.Schema) -> Any:
     if suffix == ".csv":
         return pcsv.CSVWriter(path, schema)
-    # Of floats that hardly ever repeat, dictionaries are in vain, and take 30 MB to find that out.
+    # Dictionaries of floats, which rarely repeat, would save nothing and take 30 MB.
     repeating = [field.name for field in schema if not pa.types.is_floating(field.type)]
     return _GroupWriter(pq.ParquetWriter(path, schema, use_dictionary=repeating))
 
 
 class _GroupWriter:
-    """Writes batches to a Parquet file in row groups of many."""
+    """Writes batches to a Parquet file in large row groups."""
 
     def __init__(self, writer: pq.ParquetWriter) -> None:
         self._writer = writer
@@ -200,25 +204,26 @@ def _batches(
     columns: Sequence[str],
     keep: Sequence[str],
     n_jobs: int | None,
-    **how: Any,
+    read: ReadOptions,
+    limit: int | None,
 ) -> Generator[pa.RecordBatch]:
     classes = _classes(model)
 
     def work(bins: Bins) -> dict[str, pa.Array]:
-        score = score_bins(bins, model.forest, model.base_score, model.n_trees)
+        score = model.score(bins)
         return {
             "prediction": classes.take(from_numpy((score > 0).astype(np.int8))),
             "probability": from_numpy(probability(score)),
-            "score": from_numpy(score),
+            "score": from_numpy(log_odds(score)),
         }
 
-    for made, kept in stream(model.binning, data, work, n_jobs, keep, **how):
+    for made, kept in stream(model.binning, data, work, n_jobs, read, keep, limit):
         arrays = [*map(_plain, kept), *(made[name] for name in columns)]
         yield pa.RecordBatch.from_arrays(arrays, [*keep, *columns])
 
 
 def _classes(model: Model) -> pa.Array:
-    """The two labels; null stands for any other than the positive one."""
+    """The two labels; null stands for any label but the positive one."""
     negative, positive = model.classes
     if isinstance(positive, str) and isinstance(negative, str | None):
         return strings([negative, positive])
@@ -228,19 +233,19 @@ def _classes(model: Model) -> pa.Array:
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    """Words written out: dictionaries differ from block to block, and CSV has none."""
+    """A dictionary as plain values: dictionaries differ between blocks, and CSV has none."""
     if pa.types.is_dictionary(array.type):
         return array.dictionary_decode()
     return array
 
 
 def _like(field: pa.Field, array: pa.Array) -> pa.Array:
-    """Values of a kept column in the type that its first ones have: files may differ in theirs."""
+    """A kept column in the type it has in the first file; files may differ."""
     type_, own = field.type, array.type
     holds_all = pt.is_string(type_) or (pt.is_float64(type_) and pt.is_integer(own))
     if own != type_ and not holds_all and not pt.is_null(own):
         raise DataError(
-            f"column {field.name!r} is {type_} in some files and {own} in others; make them agree, "
-            "do not keep it, or write .csv."
+            f"column {field.name!r} is {type_} in some files and {own} in others; convert it, do "
+            "not keep it, or write .csv."
         )
     return array.cast(type_)

@@ -1,4 +1,4 @@
-"""One tree: node arrays that never change once it is grown."""
+"""One tree: node arrays that do not change once it is grown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MASK_WORDS = 4
 
 
 def goes_left(mask: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-    """(k, 256): which bins go left, of k masks.
+    """(k, 256): which bins go left, for each of k masks.
 
     Examples
     --------
@@ -27,9 +27,9 @@ def goes_left(mask: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
 class Tree:
     """Splits by sets of bins, and a value for each leaf.
 
-    Node k sends a row to ``child[k, 1]`` if its bin of ``feature[k]`` is in ``mask[k]``, else to
-    ``child[k, 0]``; a child below zero is leaf ``~child``. Node 0 is the root; a tree without nodes
-    is one leaf.
+    Node k sends a row to ``child[k, 1]`` if its bin of ``feature[k]`` is in ``mask[k]``, otherwise
+    to ``child[k, 0]``; a child below zero is leaf ``~child``. Node 0 is the root; a tree without
+    nodes is one leaf.
     """
 
     feature: npt.NDArray[np.int32]  # (k,)
@@ -43,7 +43,7 @@ class Tree:
         return len(self.value)
 
     def depth(self) -> int:
-        """Splits on the longest way from the root to a leaf."""
+        """Splits on the longest path from the root to a leaf."""
         depths = np.zeros(len(self.feature), np.int64)
         for node, children in enumerate(self.child):  # children come after their parent
             for child in children[children >= 0]:
@@ -65,7 +65,7 @@ class TreeBuilder:
         self._link: list[tuple[int, int] | None] = [None] * max(max_leaves, 1)
 
     def split(self, leaf: int, feature: int, mask: Mask, gain: float) -> int:
-        """Split a leaf: it stays the left one; returns the number of the right one."""
+        """Split a leaf, which keeps its number as the left one; returns that of the right one."""
         node, right = self.n_leaves - 1, self.n_leaves
         link = self._link[leaf]
         if link is not None:
@@ -90,11 +90,11 @@ class TreeBuilder:
 
 @dataclass(frozen=True)
 class GrownTree:
-    """A tree and what is known of how it was found."""
+    """A tree, and how it was found."""
 
     tree: Tree
-    gamma: float  # advantage of the first split, as measured
-    gamma_certified: float  # what is certain of it
-    n_proved: int  # splits that the rule proved; the others were taken after a full pass
+    gamma: float  # measured advantage of the first split
+    gamma_certified: float  # the part of it that is certain
+    n_proved: int  # splits that the rule proved; others were taken after a full pass
     run_rows: int
-    sides: tuple[float, float]  # what the first split says of its left and right: 1 or -1
+    sides: tuple[float, float]  # prediction of the first split on its left and right: 1 or -1

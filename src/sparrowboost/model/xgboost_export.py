@@ -1,21 +1,20 @@
-"""A model as one of XGBoost's, and data as that one reads them.
+"""Export of a model to XGBoost's format, and of data to what that model needs.
 
-XGBoost's model gets the margin 2 H, of which its probability is 1 / (1 + exp(-2 H)), as it is here.
-The base score is in the values of the first tree: XGBoost would keep it as a probability, which
-near 1 has few digits left.
+XGBoost's margin is the log odds, 2 H, so probabilities are the same. The base score is part of the
+first tree's values: XGBoost would store it as a probability, with few digits near 1.
 
-Numbers. XGBoost has float32 values, of which those below a split's condition go left. Here values
-up to a threshold do, and the condition is the smallest float32 above that. So every value that is
-a float32 goes the way that it goes here. Of those that are not, `make_frame` gives the nearest
-float32 that is in the same bin.
+Numbers. XGBoost compares float32 values and sends those below a split's condition left. Here values
+up to a threshold go left, so the condition is the smallest float32 above the threshold, and every
+float32 value goes the same way. For other values, `make_frame` gives the nearest float32 in the
+same bin.
 
 Infinities are refused by most of XGBoost; the largest finite number stands for all beyond it.
 
-Categories. XGBoost has codes, and lists those that go right. A code is the category's bin, and the
-last one is for all that the model does not know. The names of categories are not in the file:
-XGBoost 3.1 and 3.2 would use them to code a frame's categories, but take a category that is not
-among them for one that is, and confuse those that are not ASCII. So that no frame of categories is
-taken for codes unnoticed, the features are called "x (code)".
+Categories. XGBoost has codes, and lists those that go right. A code is the category's bin; the last
+one is for all that the model does not know. The names of categories are not in the file: XGBoost
+3.1 and 3.2 would use them to code a frame's categories, but confuse unknown categories with known
+ones, and names that are not ASCII with each other. The features are called "x (code)", so that
+XGBoost refuses a frame of categories instead of coding it in its own order.
 """
 
 from __future__ import annotations
@@ -31,51 +30,48 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sparrowboost.model.ensemble import Ensemble
 from sparrowboost.model.file import mask_bits, shortest, write_file
 from sparrowboost.model.predict import read_features
 from sparrowboost.model.tree import Tree, TreeBuilder, goes_left
 from sparrowboost.readers.formats import numbers
+from sparrowboost.readers.options import ReadOptions
 from sparrowboost.runtime.errors import DataError, ModelFileError
 from sparrowboost.store.binning import Binning, CategoryFeature, Feature, NumberFeature
 from sparrowboost.store.lookup import Bins
 
-SCHEMA = [3, 0, 0]  # XGBoost's version whose files these are; 2.1 and later ones read them
+SCHEMA = [3, 0, 0]  # the XGBoost version of the format; 2.1 and later read it
 NO_PARENT = 2**31 - 1
-LEAST_COVER = 1e-6  # of a leaf without rows: XGBoost divides by a node's cover
+MIN_COVER = 1e-6  # of a leaf without rows: XGBoost divides by a node's cover
 
 MAX, INFINITY = np.finfo(np.float32).max, np.float32(np.inf)
 Floats = npt.NDArray[np.float32]
 
 
 def write_xgboost(
-    path: str | os.PathLike[str],
-    binning: Binning,
-    base_score: float,
-    trees: Sequence[Tree],
-    data: Any = None,
-    **how: Any,
+    path: str | os.PathLike[str], ensemble: Ensemble, data: Any, read: ReadOptions
 ) -> None:
     """Write a model file that XGBoost loads; the rows of `data` give the leaves their cover."""
     if Path(path).suffix != ".json":
-        raise ModelFileError(f"{path}: XGBoost knows its files by their names; end it in .json.")
-    if not trees:
-        trees = [TreeBuilder(1).finish(np.zeros(1, np.float32))]
+        raise ModelFileError(f"{path}: XGBoost goes by the suffix of a file; end it in .json.")
+    binning = ensemble.binning
+    trees = ensemble.trees or (TreeBuilder(1).finish(np.zeros(1, np.float32)),)
     covers = [np.ones(tree.n_leaves) for tree in trees]
     if data is not None:
-        covers = _count_rows(binning, trees, data, **how)
-    # As prediction adds them: float32 numbers, one tree after the other.
+        covers = _count_rows(binning, trees, data, read)
+    # Added in float32 and in the order of the trees, as in prediction.
     values = [tree.value for tree in trees]
-    values[0] = np.float32(base_score) + values[0]
+    values[0] = np.float32(ensemble.base_score) + values[0]
     splits = Splits(binning)
     try:
         made = [
             _make_tree(t, tree, 2 * value, cover, splits)
             for t, (tree, value, cover) in enumerate(zip(trees, values, covers, strict=True))
         ]
-    except GapError as error:
+    except NotAThresholdError as error:
         raise ModelFileError(f"{path}: {error}") from None
     document = _make_document(made, binning)
-    # XGBoost does not read \u00e9 as the letter that it stands for.
+    # XGBoost does not decode escapes such as \u00e9.
     write_file(path, json.dumps(document, ensure_ascii=False).encode())
 
 
@@ -110,7 +106,7 @@ def _make_document(trees: list[dict[str, Any]], binning: Binning) -> dict[str, A
 
 
 def export_names(binning: Binning) -> list[str]:
-    """The names of the features in XGBoost, each of them once.
+    """The unique names of the features in XGBoost.
 
     Examples
     --------
@@ -133,21 +129,21 @@ def export_names(binning: Binning) -> list[str]:
 # -- trees ---------------------------------------------------------------------------------------
 
 
-class GapError(Exception):
-    """A split of numbers has gaps; whoever knows the file's name makes a ModelFileError of it."""
+class NotAThresholdError(Exception):
+    """A numerical split has more than one threshold; the caller adds the file's name."""
 
 
 class Split(NamedTuple):
-    """A split as XGBoost has it."""
+    """A split in XGBoost's form."""
 
-    swapped: bool  # its left child is our right one
+    swapped: bool  # its left child is the right one here
     condition: np.float32  # numbers below it go left
-    right: list[int]  # codes that go right; none if the feature is one of numbers
+    right: list[int]  # codes that go right; empty for numbers
     missing_left: bool
 
 
 class Splits:
-    """Makes XGBoost's splits of a model's."""
+    """Converts a model's splits to XGBoost's."""
 
     def __init__(self, binning: Binning) -> None:
         self.features = binning.features
@@ -163,17 +159,17 @@ class Splits:
         n = feature.n_values
         missing_left = bool(bits >> n & 1)
         values = bits & (1 << n) - 1
-        # That all values go left XGBoost cannot say, but that all go right it can.
+        # XGBoost can send all values right, but not left.
         if isinstance(feature, CategoryFeature):
             right = [b for b in range(n) if not values >> b & 1]
             if right:
                 return Split(False, np.float32(0), right, missing_left)
             return Split(True, np.float32(0), list(range(n)), not missing_left)
-        cut = values.bit_length()  # as many bins go left
+        cut = values.bit_length()  # the number of bins that go left
         if values != (1 << cut) - 1:
-            raise GapError(
-                f"the bins of {feature.name!r} that go left have gaps in some tree; XGBoost splits "
-                "numbers at one place only, so this model cannot be one of its."
+            raise NotAThresholdError(
+                f"in some tree the bins of {feature.name!r} that go left have gaps; XGBoost has "
+                "one threshold per split, so this model cannot be exported."
             )
         if cut == 0:
             return Split(False, -INFINITY, [], missing_left)
@@ -186,10 +182,10 @@ class Splits:
 def _make_tree(
     number: int, tree: Tree, value: Floats, cover: npt.NDArray[np.float64], splits: Splits
 ) -> dict[str, Any]:
-    """A tree as XGBoost has it.
+    """A tree in XGBoost's form.
 
-    Its nodes are numbered level by level, so that the children of one parent are side by side, on
-    which XGBoost's predictor relies. Leaves are nodes whose condition is their value.
+    Its nodes are numbered level by level, so that siblings are adjacent, on which XGBoost's
+    predictor relies. Leaves are nodes whose condition is their value.
     """
     k, n = len(tree.feature), 2 * len(tree.feature) + 1
     left, right, parent = np.full((3, n), -1, np.int32)
@@ -198,7 +194,7 @@ def _make_tree(
     gain, covers = np.zeros((2, n))
     categories: list[list[int]] = []
     parent[0] = NO_PARENT
-    ours = [0 if k else ~0]  # our split or leaf of each node
+    ours = [0 if k else ~0]  # split or leaf here, of each node
     for node in range(n):
         own = ours[node]
         if own < 0:
@@ -243,9 +239,9 @@ def _make_tree(
 
 
 def conditions(thresholds: npt.NDArray[Any]) -> Floats:
-    """(k,) the smallest float32 above each threshold, but one that has a finite one below it.
+    """(k,) the smallest float32 above each threshold, with a finite float32 below it.
 
-    The largest finite number is above all thresholds but infinity, above which there is none.
+    For huge thresholds it is the largest finite float32; for infinity, infinity.
 
     Examples
     --------
@@ -254,7 +250,7 @@ def conditions(thresholds: npt.NDArray[Any]) -> Floats:
     """
     with np.errstate(over="ignore"):
         near = thresholds.astype(np.float32)
-        # Python compares whole numbers and floats exactly, whatever their size.
+        # Python compares integers and floats exactly, whatever their size.
         above = [a > b for a, b in zip(near.tolist(), thresholds.tolist(), strict=True)]
         smallest = np.where(above, near, np.nextafter(near, INFINITY))
     smallest = np.clip(smallest, np.nextafter(-MAX, np.float32(0)), MAX)
@@ -262,16 +258,16 @@ def conditions(thresholds: npt.NDArray[Any]) -> Floats:
 
 
 def _count_rows(
-    binning: Binning, trees: Sequence[Tree], data: Any, **how: Any
+    binning: Binning, trees: Sequence[Tree], data: Any, read: ReadOptions
 ) -> list[npt.NDArray[np.float64]]:
-    """How many rows of `data` get to each leaf of each tree."""
+    """How many rows of `data` reach each leaf of each tree."""
     counts = [np.zeros(tree.n_leaves) for tree in trees]
     with tempfile.TemporaryDirectory(prefix="sparrow-predict-") as scratch:
-        for block in read_features(binning, data, Path(scratch), **how):
+        for block in read_features(binning, data, Path(scratch), read):
             bins = block.bins(binning)
             for tree, count in zip(trees, counts, strict=True):
                 _count_leaves(tree, bins, count)
-    return [np.maximum(count, LEAST_COVER) for count in counts]
+    return [np.maximum(count, MIN_COVER) for count in counts]
 
 
 def _count_leaves(tree: Tree, bins: Bins, count: npt.NDArray[np.float64]) -> None:
@@ -288,15 +284,15 @@ def _count_leaves(tree: Tree, bins: Bins, count: npt.NDArray[np.float64]) -> Non
 # -- data ----------------------------------------------------------------------------------------
 
 
-def make_frame(binning: Binning, data: Any, **how: Any) -> Any:
-    """Data as a frame of float32 columns that XGBoost reads."""
+def make_frame(binning: Binning, data: Any, read: ReadOptions) -> Any:
+    """Data as a frame of float32 columns for XGBoost."""
     try:
         import pandas as pd
     except ImportError:
-        raise DataError("xgboost_frame makes a pandas frame; pip install pandas.") from None
+        raise DataError("xgboost_frame needs pandas; pip install pandas.") from None
     parts = []
     with tempfile.TemporaryDirectory(prefix="sparrow-predict-") as scratch:
-        for block in read_features(binning, data, Path(scratch), **how):
+        for block in read_features(binning, data, Path(scratch), read):
             bins = block.bins(binning, order="F")
             part = np.empty(bins.shape, np.float32)
             for j, feature in enumerate(binning.features):
@@ -314,7 +310,7 @@ def _column(feature: Feature, array: pa.Array, bins: Bins) -> Floats:
         column = bins.astype(np.float32)
     else:
         cuts = conditions(feature.thresholds)
-        # Of each bin the smallest and the largest float32; of the missing one, anything.
+        # The smallest and the largest float32 of each bin; the missing bin is overwritten below.
         low = np.concatenate(([-MAX], cuts, [-MAX])).astype(np.float32)
         high = np.concatenate((np.nextafter(cuts, -MAX), [MAX, MAX])).astype(np.float32)
         values, _ = numbers(feature.name, array)

@@ -23,6 +23,7 @@ from sparrowboost import __version__
 from sparrowboost.learner.params import Params
 from sparrowboost.learner.soundness import SoundnessMonitor
 from sparrowboost.model.importance import feature_importances
+from sparrowboost.model.metrics import METRICS
 from sparrowboost.model.model import Model
 from sparrowboost.report.history import History
 from sparrowboost.report.plots import (
@@ -79,11 +80,6 @@ ENDS = {
     "converged": "when no split stood out from noise any more",
     "callback": "when a callback asked for it",
     None: "before its time: it was interrupted",
-}
-METRICS = {  # words, and whether less is better
-    "auc": ("AUC", False),
-    "log_loss": ("log loss", True),
-    "exponential_loss": ("exponential loss", True),
 }
 
 STRATA_WORDS = (
@@ -260,9 +256,8 @@ def _tiles(history: History, dataset: Dataset | None) -> str:
     tiles = []
     for name in ("auc", "log_loss"):
         if name in history.scores:
-            words, falls = METRICS[name]
-            best, tree = _best(history.scores[name], falls)
-            tiles.append((_short(best), f"best validation {words}, at tree {tree:,}"))
+            best, tree = _best(history.scores[name], name)
+            tiles.append((_short(best), f"best validation {METRICS[name].title}, at tree {tree:,}"))
     if totals:
         tiles += [(_duration(totals["seconds"]), "training time")]
         tiles += [(format_size(totals["peak_bytes"]), "peak memory of the process")]
@@ -342,12 +337,11 @@ def _scores(history: History) -> str:
         return ""
     rows = ""
     for name, scores in history.scores.items():
-        words, falls = METRICS.get(name, (name, True))
-        best, tree = _best(scores, falls)
+        best, tree = _best(scores, name)
         at = f"{_short(best)}<small>tree {tree:,}</small>"
         cells = (_short(scores[0]), at, _short(scores[-1]))
         numbers = "".join(f'<td class="number">{cell}</td>' for cell in cells)
-        rows += f"<tr><td>{text(words)}</td>{numbers}</tr>\n"
+        rows += f"<tr><td>{text(METRICS[name].title)}</td>{numbers}</tr>\n"
     heads = "".join(f'<th class="number">{head}</th>' for head in ("first", "best", "last"))
     return (
         '<div class="card"><h3>Validation scores</h3>'
@@ -384,9 +378,9 @@ def _importances(model: Model) -> str:
     )
 
 
-def _best(scores: list[float], falls: bool) -> tuple[float, int]:
+def _best(scores: list[float], metric: str) -> tuple[float, int]:
     """The best score, and the number of trees that it took."""
-    best = int(np.argmin(scores) if falls else np.argmax(scores))
+    best = METRICS[metric].best(scores)
     return scores[best], best + 1
 
 

@@ -12,15 +12,15 @@ RandomState = int | np.integer[Any] | np.random.Generator | np.random.RandomStat
 
 
 def check_seed(random_state: RandomState) -> int:
-    """A seed from a random state; None gives another each time.
+    """A seed from a random state; None draws one from numpy's global generator.
 
     Examples
     --------
     >>> check_seed(7)
     7
     """
-    if random_state is None:
-        random_state = np.random.default_rng()
+    if random_state is None:  # numpy's global generator, as in scikit-learn
+        return int(np.random.randint(2**31))
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**63))
     if isinstance(random_state, np.random.RandomState):

@@ -11,6 +11,7 @@ import numpy as np
 
 from sparrowboost.readers.formats import OpenOptions, check_format
 from sparrowboost.readers.labels import Value
+from sparrowboost.readers.options import ReadOptions
 from sparrowboost.readers.table import ColumnLike, Table, name_list, open_table
 from sparrowboost.runtime.memory import give_back_early, resolve_limit
 from sparrowboost.runtime.progress import compiling, make_progress
@@ -131,9 +132,8 @@ def ingest(
         options = OpenOptions(
             scratch=store.scratch,
             rng=np.random.default_rng([seed, OPENING]),
-            header=header,
+            read=ReadOptions(header=header, format=format),
             categorical=name_list(categorical),
-            format=format,
         )
         with make_progress(verbose) as progress:
             table = open_table(

@@ -1,0 +1,77 @@
+"""A trained ensemble: what prediction, evaluation, model files and export share.
+
+`Model` in `model.py` adds what users call. It is a class of its own because its methods need those
+parts, which in turn need this one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrowboost.model.forest import Forest
+from sparrowboost.model.tree import Tree
+from sparrowboost.runtime.errors import DataError
+from sparrowboost.store.binning import Binning
+from sparrowboost.store.lookup import Bins
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ensemble:
+    """A base score and trees, and how raw values become bins. Immutable.
+
+    Ensembles that grow from each other share one forest, which may hold more trees than theirs.
+    """
+
+    binning: Binning
+    classes: tuple[Any, Any]  # the negative and the positive label; None: any other
+    loss: str
+    base_score: float  # H before any tree: half the log odds
+    trees: tuple[Tree, ...] = ()
+    label_name: str = "label"
+
+    @cached_property
+    def forest(self) -> Forest:
+        """The trees in flat arrays, for the kernels."""
+        return Forest(self.trees)
+
+    @property
+    def n_trees(self) -> int:
+        return len(self.trees)
+
+    @property
+    def feature_names(self) -> list[str]:
+        return self.binning.names
+
+    def with_tree(self, tree: Tree) -> Self:
+        """The model with one more tree."""
+        forest = self.forest
+        if forest.n_trees != self.n_trees:  # another model grew from this one already
+            forest = Forest(self.trees)
+        forest.add(tree)
+        return self._sharing(forest, (*self.trees, tree))
+
+    def first(self, n_trees: int | None) -> Self:
+        """The model with only its first trees; None: with all."""
+        if n_trees is None:
+            return self
+        if not 0 <= n_trees <= self.n_trees:
+            raise DataError(f"n_trees={n_trees}: the model has {self.n_trees} trees.")
+        return self._sharing(self.forest, self.trees[:n_trees])
+
+    def _sharing(self, forest: Forest, trees: tuple[Tree, ...]) -> Self:
+        new = replace(self, trees=trees)
+        vars(new)["forest"] = forest  # where cached_property keeps it
+        return new
+
+    def score(self, bins: Bins) -> npt.NDArray[np.float32]:
+        """(n,) scores H of binned rows."""
+        from sparrowboost.kernels.scores import apply_trees
+
+        score = np.full(len(bins), self.base_score, np.float32)
+        apply_trees(bins, *self.forest.arrays, 0, self.n_trees, score)
+        return score
