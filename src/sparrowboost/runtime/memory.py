@@ -150,23 +150,6 @@ def give_back_early() -> None:
         mallopt(M_TRIM_THRESHOLD, 2 * MAPPED_BYTES)  # as malloc would have it, had it come to this
 
 
-def leave_out_scipy() -> None:
-    """Load numba without `scipy.linalg`, which it imports to see whether it is there: 16 MB.
-
-    Who needs it later can import it, numba included. Another thread that did so meanwhile would
-    fail: only for a process of our own.
-    """
-    if "scipy.linalg" in sys.modules:
-        return
-    sys.modules["scipy.linalg"] = None  # type: ignore[assignment] # so that importing it fails
-    try:
-        import numba.np.arraymath  # noqa: F401
-    except ImportError:  # then it is needed, and is imported with the first kernel
-        pass
-    finally:
-        del sys.modules["scipy.linalg"]
-
-
 def release() -> None:
     """Give back what the allocators keep of memory that is free: it counts as the process's."""
     import pyarrow
