@@ -32,24 +32,20 @@ print(twice(0), sum(twice.stats.cache_hits.values()))
 """
 
 
-@pytest.fixture(params=["beside the source", "in NUMBA_CACHE_DIR"])
-def package(request, tmp_path, monkeypatch):
-    """A copy of the kernels with two more, one of which calls the other; and its cache's folder."""
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A copy of the kernels with two more, one of which calls the other."""
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     package = tmp_path / "sparrowboost"
     shutil.copytree(KERNELS, package / "kernels", ignore=shutil.ignore_patterns("__pycache__"))
     (package / "__init__.py").touch()
     (package / "kernels/caller.py").write_text(CALLER)
-    cache = package / "kernels/__pycache__"
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    if request.param == "in NUMBA_CACHE_DIR":
-        cache = tmp_path / "cache"
-        monkeypatch.setenv("NUMBA_CACHE_DIR", str(cache))
-    return package, cache
+    return package
 
 
-def run(package, source):
+def run(package, helper):
     """What the caller's kernel gives in a new process, and how often it came from the cache."""
-    (package / "kernels/helper.py").write_text(source)
+    (package / "kernels/helper.py").write_text(helper)
     done = subprocess.run(
         [sys.executable, "-c", RUN],
         env=os.environ | {"PYTHONPATH": str(package.parent)},
@@ -61,10 +57,16 @@ def run(package, source):
 
 
 def test_a_kernel_is_compiled_anew_when_one_that_it_calls_has_changed(package):
-    package, cache = package
     changed = "\n\n" + HELPER.format(step=5)  # further down in its file, too
     assert run(package, HELPER.format(step=1)) == (2, 0)
-    files = sorted(cache.rglob("*.nb?"))
+    files = sorted(package.rglob("*.nb?"))
     assert run(package, changed) == (10, 0)
     assert run(package, changed) == (10, 1)
-    assert files and sorted(cache.rglob("*.nb?")) == files, "old files are left behind"
+    assert files and sorted(package.rglob("*.nb?")) == files, "old files are left behind"
+
+
+def test_kernels_are_kept_where_numba_is_told_to(package, tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    assert run(package, HELPER.format(step=1)) == (2, 0)
+    assert {file.name.split(".")[1] for file in tmp_path.rglob("*.nbi")} == {"step", "twice"}
+    assert not list(package.rglob("*.nb?"))

@@ -41,10 +41,15 @@ class _Cache(FunctionCache):
         self._cache_file = IndexDataCacheFile(self.cache_path, self._impl.filename_base, stamp)
 
 
+# nogil: kernels run under plain threads.
+# error_model: a division by zero is inf or nan as in numpy, and costs no branch.
+OPTIONS = {"nogil": True, "error_model": "numpy"}
+
+helper = njit(**OPTIONS, forceinline=True)  # a part of a kernel: a call costs no time
+
+
 def kernel(function):
     """Compile a function when it is first called, or load it from the cache."""
-    # nogil: kernels run under plain threads.
-    # error_model: a division by zero is inf or nan as in numpy, and costs no branch.
-    compiled = njit(nogil=True, error_model="numpy")(function)
+    compiled = njit(**OPTIONS)(function)
     compiled._cache = _Cache(function)  # what cache=True does, with numba's own class
     return compiled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparrowboost.kernels._jit import kernel
+from sparrowboost.kernels._jit import helper, kernel
 
 # Part of the gain that one free number gives on noise, by which each further category among which
 # a subset is chosen raises the gain on noise: for k normal variables sorted by size, the best cut
@@ -13,10 +13,167 @@ SUBSET_NOISE = 2 / np.pi
 MIN_SHARE = 1e-9  # of a leaf's weight: less on a side is rounding
 
 
-@kernel
+@helper
 def _worth(edge, weight, value):
     """What a value removes of the loss of rows of this edge and weight, l2 included."""
     return value * (2 * edge - weight * value)
+
+
+@helper
+def _worth_within(edge, weight, lower, upper):
+    """What the best value within bounds removes."""
+    if lower > -np.inf or upper < np.inf:
+        return _worth(edge, weight, min(max(edge / weight, lower), upper))
+    return edge * edge / weight
+
+
+@helper
+def _worth_of_sides(left, left_weight, right, right_weight, sign, lower, upper):
+    """What the best values of two sides within bounds remove; -inf if there is no such split.
+
+    sign  int  1: the right side's value must not be lower, -1: not higher, 0: any
+    """
+    v_left = min(max(left / left_weight, lower), upper)
+    v_right = min(max(right / right_weight, lower), upper)
+    if v_left == v_right or (v_right - v_left) * sign < 0:  # what equal values gain is rounding
+        return -np.inf
+    return _worth(left, left_weight, v_left) + _worth(right, right_weight, v_right)
+
+
+@helper
+def _set_range(mask, stop):
+    """Set the bits of bins 0 ... stop - 1."""
+    for b in range(stop):
+        mask[b >> 6] |= np.uint64(1) << np.uint64(b & 63)
+
+
+@helper
+def _cut_number(
+    hist, first, last, total, weight, l2, min_weight, monotone, lower, upper, found, mask
+):
+    """Put the best cut between the bins of a numeric feature into `found` and `mask`.
+
+    The arguments are those of `best_split`, of one feature: its first slot, its last bin (the one
+    of missing values), and its W+ - W- and W. Returns whether the cut gains more than found[0].
+    """
+    best = found[0]
+    cut = -1  # the last bin that goes left
+    missing_left = False
+    base = _worth_within(total, weight + l2, lower, upper)
+    miss0 = hist[0, first + last]
+    miss1 = hist[1, first + last]
+    missing = miss0 + miss1 > MIN_SHARE * weight
+    # Constraints only lower a gain, so they are checked for a cut that is the best without.
+    constrained = lower > -np.inf or upper < np.inf or monotone != 0
+    for side in range(2 if missing else 1):  # missing values right, then left
+        w0 = miss0 * side
+        w1 = miss1 * side
+        for b in range(last if missing and side == 0 else last - 1):
+            w0 += hist[0, first + b]
+            w1 += hist[1, first + b]
+            wl = w0 + w1
+            wr = weight - wl
+            if wl < min_weight or wr < min_weight:
+                continue
+            left = w1 - w0
+            right = total - left
+            a = wl + l2
+            c = wr + l2
+            gain = (left * left * c + right * right * a) / (a * c) - base
+            if gain > best and constrained:
+                # The cut after all values only separates missing ones from them.
+                sign = monotone if b < last - 1 else 0
+                gain = _worth_of_sides(left, a, right, c, sign, lower, upper) - base
+            if gain > best:
+                best = gain
+                cut = b
+                missing_left = side == 1 if missing else wl > wr
+                found[2] = w0
+                found[3] = w1
+    if cut < 0:
+        return False
+    found[0] = best
+    found[4] = 0.0
+    mask[:] = np.uint64(0)
+    _set_range(mask, cut + 1)
+    if missing_left:
+        mask[last >> 6] |= np.uint64(1) << np.uint64(last & 63)
+    return True
+
+
+@helper
+def _list_categories(hist, first, last, weight, l2, work):
+    """List the categories of a leaf that have weight.
+
+    work (2, 256) float64  OUT  of each, L / (W + l2) and its bin
+
+    Returns their number, and how many free numbers a subset of them counts for (`best_split`).
+    """
+    used = 0
+    roots = 0.0
+    for b in range(last + 1):
+        w0 = hist[0, first + b]
+        w1 = hist[1, first + b]
+        if w0 + w1 > MIN_SHARE * weight:  # less is what rounding left
+            work[0, used] = (w1 - w0) / (w0 + w1 + l2)
+            work[1, used] = b
+            used += 1
+            roots += np.sqrt(w0 + w1)
+    return used, max(roots * roots / weight - 2, 0.0)
+
+
+@helper
+def _cut_categories(
+    hist, first, last, total, weight, l2, min_weight, noise, lower, upper, work, found, mask
+):
+    """Put the best subset of categories into `found` and `mask`: as `_cut_number`."""
+    best = found[0]
+    cut = -1  # the last category that goes left, in their order, or the only one
+    single = False
+    heavier = False
+    base = _worth_within(total, weight + l2, lower, upper)
+    used, charged = _list_categories(hist, first, last, weight, l2, work)
+    rank = np.argsort(work[0, :used])
+    bounded = lower > -np.inf or upper < np.inf
+    for alone in range(2):
+        penalty = 0.0 if alone else noise * SUBSET_NOISE * charged
+        w0 = 0.0
+        w1 = 0.0
+        for k in range(used - 1 + alone):
+            s = first + np.int64(work[1, rank[k]])
+            w0 = hist[0, s] + (0.0 if alone else w0)
+            w1 = hist[1, s] + (0.0 if alone else w1)
+            wl = w0 + w1
+            wr = weight - wl
+            if wl < min_weight or wr < min_weight:
+                continue
+            left = w1 - w0
+            right = total - left
+            gain = left * left / (wl + l2) + right * right / (wr + l2)
+            gain -= base + penalty
+            if gain > best and bounded:
+                gain = _worth_of_sides(left, wl + l2, right, wr + l2, 0, lower, upper)
+                gain -= base + penalty
+            if gain > best:
+                best = gain
+                cut = k
+                single = alone == 1
+                heavier = wl > wr
+                found[2] = w0
+                found[3] = w1
+    if cut < 0:
+        return False
+    found[0] = best
+    found[4] = 0.0 if single else used
+    mask[:] = ~np.uint64(0) if heavier else np.uint64(0)
+    for k in range(used):
+        b = np.uint64(work[1, rank[k]])
+        bit = np.uint64(1) << (b & np.uint64(63))
+        if (k == cut) if single else (k <= cut):
+            mask[b >> np.uint64(6)] |= bit
+        else:
+            mask[b >> np.uint64(6)] &= ~bit
+    return True
 
 
 @kernel
@@ -71,12 +228,8 @@ def best_split(
     A category without weight in this leaf goes with the heavier side, and so do missing values if
     there were none.
     """
-    one = np.uint64(1)
     found[:] = 0.0
     mask[:] = np.uint64(0)
-    best = 0.0
-    # Constraints only ever lower a gain, so they are looked at where it is the best so far without.
-    bounded = lower > -np.inf or upper < np.inf
     for j in range(n_bins.shape[0]):
         first = np.int64(offset[j])
         last = n_bins[j] - 1  # the bin of missing values
@@ -86,124 +239,21 @@ def best_split(
             negative += hist[0, s]
             positive += hist[1, s]
         weight = negative + positive
+        total = positive - negative
         if weight < 2 * min_weight:
             continue
-        total = positive - negative
-        cut = -1  # the last bin, or category in their order, that goes left
-        kind = 0  # number: missing values go left; category: a single one
-        heavier = False
         if category[j]:
-            base = total * total / (weight + category_l2)
-            if bounded:
-                a = weight + category_l2
-                base = _worth(total, a, min(max(total / a, lower), upper))
-            used = 0
-            roots = 0.0
-            for b in range(last + 1):
-                w0 = hist[0, first + b]
-                w1 = hist[1, first + b]
-                if w0 + w1 > MIN_SHARE * weight:  # less is what rounding left
-                    work[0, used] = (w1 - w0) / (w0 + w1 + category_l2)
-                    work[1, used] = b
-                    used += 1
-                    roots += np.sqrt(w0 + w1)
-            charged = max(roots * roots / weight - 2, 0.0)
-            rank = np.argsort(work[0, :used])
-            for single in range(2):
-                penalty = 0.0 if single else noise[j] * SUBSET_NOISE * charged
-                w0 = 0.0
-                w1 = 0.0
-                for k in range(used - 1 + single):
-                    s = first + np.int64(work[1, rank[k]])
-                    w0 = hist[0, s] + (0.0 if single else w0)
-                    w1 = hist[1, s] + (0.0 if single else w1)
-                    wl = w0 + w1
-                    wr = weight - wl
-                    if wl < min_weight or wr < min_weight:
-                        continue
-                    left = w1 - w0
-                    right = total - left
-                    gain = left * left / (wl + category_l2) + right * right / (wr + category_l2)
-                    gain -= base + penalty
-                    if gain > best and bounded:
-                        a = wl + category_l2
-                        c = wr + category_l2
-                        v_left = min(max(left / a, lower), upper)
-                        v_right = min(max(right / c, lower), upper)
-                        if v_left == v_right:  # what it gains is rounding
-                            continue
-                        gain = (
-                            _worth(left, a, v_left) + _worth(right, c, v_right) - (base + penalty)
-                        )
-                    if gain > best:
-                        best = gain
-                        cut = k
-                        kind = single
-                        heavier = wl > wr
-                        found[2] = w0
-                        found[3] = w1
+            better = _cut_categories(
+                hist, first, last, total, weight, category_l2, min_weight, noise[j], lower, upper,
+                work, found, mask,
+            )  # fmt: skip
         else:
-            base = total * total / (weight + l2)
-            if bounded:
-                a = weight + l2
-                base = _worth(total, a, min(max(total / a, lower), upper))
-            miss0 = hist[0, first + last]
-            miss1 = hist[1, first + last]
-            missing = miss0 + miss1 > MIN_SHARE * weight
-            held = bounded or monotone[j] != 0
-            for side in range(2 if missing else 1):  # missing values right, then left
-                w0 = miss0 * side
-                w1 = miss1 * side
-                for b in range(last if missing and side == 0 else last - 1):
-                    w0 += hist[0, first + b]
-                    w1 += hist[1, first + b]
-                    wl = w0 + w1
-                    wr = weight - wl
-                    if wl < min_weight or wr < min_weight:
-                        continue
-                    left = w1 - w0
-                    right = total - left
-                    a = wl + l2
-                    c = wr + l2
-                    gain = (left * left * c + right * right * a) / (a * c) - base
-                    if gain > best and held:
-                        v_left = min(max(left / a, lower), upper)
-                        v_right = min(max(right / c, lower), upper)
-                        if v_left == v_right:  # what it gains is rounding
-                            continue
-                        # With all values on one side, only missing ones are parted from them.
-                        if b < last - 1 and (v_right - v_left) * monotone[j] < 0:
-                            continue
-                        gain = _worth(left, a, v_left) + _worth(right, c, v_right) - base
-                    if gain > best:
-                        best = gain
-                        cut = b
-                        kind = side if missing else wl > wr
-                        found[2] = w0
-                        found[3] = w1
-        if cut < 0:
-            continue
-        found[0] = best
-        found[1] = j
-        found[4] = 0.0
-        mask[:] = np.uint64(0)
-        if category[j]:
-            if not kind:
-                found[4] = used
-            if heavier:
-                mask[:] = ~np.uint64(0)
-            for k in range(used):
-                b = np.uint64(work[1, rank[k]])
-                bit = one << (b & np.uint64(63))
-                if (k == cut) if kind else (k <= cut):
-                    mask[b >> np.uint64(6)] |= bit
-                else:
-                    mask[b >> np.uint64(6)] &= ~bit
-        else:
-            for b in range(cut + 1):
-                mask[b >> 6] |= one << np.uint64(b & 63)
-            if kind:
-                mask[last >> 6] |= one << np.uint64(last & 63)
+            better = _cut_number(
+                hist, first, last, total, weight, l2, min_weight, monotone[j], lower, upper,
+                found, mask,
+            )  # fmt: skip
+        if better:
+            found[1] = j
 
 
 @kernel
