@@ -14,7 +14,7 @@ from sparrowboost.model.metrics import area, mean_precision
 from sparrowboost.model.model import Model, check_model
 from sparrowboost.model.predict import BlockSizes, load_kernels, score_bins
 from sparrowboost.runtime.errors import DataError
-from sparrowboost.runtime.memory import give_back_early, parse_size
+from sparrowboost.runtime.memory import apply_limit, release
 from sparrowboost.runtime.progress import make_progress
 from sparrowboost.runtime.threads import prefetch
 from sparrowboost.store.dataset import Block
@@ -118,10 +118,11 @@ def evaluate(
     """
     check_model(model)
     label = model.label_name if label is None else label
-    limit = None if memory_limit is None else parse_size(memory_limit)
-    if limit is not None:
-        give_back_early()
+    limit = None
+    if memory_limit is not None:
+        limit = apply_limit(memory_limit)
         load_kernels(model.binning, model.forest)
+        release()
     sums = _Sums()
     blocks = read_labelled(
         (data, label, weight),

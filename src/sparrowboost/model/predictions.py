@@ -23,7 +23,7 @@ from sparrowboost.readers.formats import check_apart
 from sparrowboost.readers.table import name_list
 from sparrowboost.runtime.disk import guard_disk, replacing
 from sparrowboost.runtime.errors import DataError, DiskFullError
-from sparrowboost.runtime.memory import give_back_early, parse_size
+from sparrowboost.runtime.memory import apply_limit, release
 from sparrowboost.runtime.progress import make_progress
 from sparrowboost.store.lookup import Bins
 
@@ -108,10 +108,11 @@ def write_predictions(
     if file.is_dir():
         raise DataError(f"{file}: is a folder; give the name of a file.")
     check_apart(file, data)
-    limit = None if memory_limit is None else parse_size(memory_limit)
-    if limit is not None:
-        give_back_early()
+    limit = None
+    if memory_limit is not None:
+        limit = apply_limit(memory_limit)
         load_kernels(model.binning, model.forest)
+        release()
     n = 0
     with (
         make_progress(verbose) as progress,

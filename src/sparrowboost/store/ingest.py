@@ -33,13 +33,7 @@ from sparrowboost.readers.table import (
 )
 from sparrowboost.runtime.budget import LIBRARIES, Budget, default_parts
 from sparrowboost.runtime.errors import DataError, StoreError
-from sparrowboost.runtime.memory import (
-    CODE_BYTES,
-    give_back_early,
-    held,
-    release,
-    resolve_limit,
-)
+from sparrowboost.runtime.memory import CODE_BYTES, apply_limit, held, release
 from sparrowboost.runtime.progress import Progress, Task, compiling, log, make_progress
 from sparrowboost.runtime.threads import check_jobs, ordered_map, prefetch
 from sparrowboost.store.binning import WORK_DTYPES, Binning, Feature, Fitter
@@ -154,9 +148,7 @@ def ingest(
     (4, ('no', 'yes'), ('red', 'blue'))
     """
     check_format(format)
-    limit = resolve_limit(memory_limit)
-    if memory_limit is not None:
-        give_back_early()
+    limit = apply_limit(memory_limit)
     n_jobs = check_jobs(n_jobs)
     seed = check_seed(random_state)
     run = None
@@ -191,6 +183,7 @@ def ingest(
             )
             with compiling(progress):
                 warm_up(table.features.values())
+            release()
             plan = Plan.make(limit, table, n_jobs, trained=not wait)
             if store.progress is None:
                 binning, row_bytes = find_bins(table, plan, seed, progress)
