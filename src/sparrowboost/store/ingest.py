@@ -31,7 +31,7 @@ from sparrowboost.readers.table import (
     name_list,
     open_table,
 )
-from sparrowboost.runtime.budget import LIBRARIES, Budget, default_parts
+from sparrowboost.runtime.budget import LIBRARIES, Budget, blocks_in_flight, default_parts
 from sparrowboost.runtime.errors import DataError, StoreError
 from sparrowboost.runtime.memory import CODE_BYTES, apply_limit, held, release
 from sparrowboost.runtime.progress import Progress, Task, compiling, log, make_progress
@@ -355,9 +355,7 @@ class Plan:
         budget.check()
         room = limit // 2 if table.source.in_memory else limit - libraries - reading
         quarter = room // 4
-        # Blocks wait before and after binning, and one is worked on by each thread; allocators
-        # keep half as much again.
-        blocks = 3 * (2 * AHEAD + n_jobs + 2) // 2
+        blocks = 3 * blocks_in_flight(AHEAD, n_jobs) // 2  # allocators keep half as much again
         block_bytes = min(
             max(MAX_BLOCK_BYTES, COLUMN_BYTES * len(table.read_columns)), quarter // blocks
         )
