@@ -69,11 +69,8 @@ def format_size(n_bytes: float) -> str:
     """
     for unit, factor in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
         if n_bytes >= factor:
-            return (
-                f"{n_bytes / factor:.3g} {unit}"
-                if n_bytes < 999.5 * factor
-                else (f"{n_bytes / factor:.0f} {unit}")
-            )
+            digits = ".3g" if n_bytes < 999.5 * factor else ".0f"
+            return f"{n_bytes / factor:{digits}} {unit}"
     return f"{n_bytes:.0f} B"
 
 
