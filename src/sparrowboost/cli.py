@@ -44,10 +44,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # names that it has no letters for
     signal.signal(signal.SIGTERM, _stop)
     try:
-        if getattr(args, "memory", None) is not None:
-            from sparrowboost.runtime.memory import leave_out_scipy
-
-            leave_out_scipy()
         run: Callable[[argparse.Namespace], None] = args.run
         run(args)
         sys.stdout.flush()

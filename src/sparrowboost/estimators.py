@@ -358,7 +358,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             label=y,
             weight=sample_weight,
             categorical=categorical_names(self.categorical_features, X),
-            memory_limit=limit,
+            memory_limit=self.memory_limit,
             n_jobs=self.n_jobs,
             random_state=seed,
             verbose=self.verbose,
@@ -367,7 +367,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         if self._by_name:
             self._learn_columns(dataset)
-        return dataset, limit + held
+        return dataset, resolve_limit(self.memory_limit, held)
 
     def _checked(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         """X, y and weights after scikit-learn's checks; nothing large is copied."""

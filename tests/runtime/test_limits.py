@@ -256,24 +256,6 @@ def write_arrow(table, path):
         writer.write_table(table)
 
 
-WITHOUT_SCIPY = """
-import sys
-from sparrowboost.cli import main
-assert main(sys.argv[1:]) == 0
-assert "numba" in sys.modules and "scipy.linalg" not in sys.modules
-
-import numba, numpy as np  # which can have it yet
-assert numba.njit(lambda a: np.linalg.inv(a) @ a)(2 * np.eye(2)).tolist() == [[1, 0], [0, 1]]
-"""
-
-
-def test_commands_with_a_limit_load_no_linear_algebra(tmp_path):
-    pq.write_table(small_table(), tmp_path / "t.parquet")
-    words = ["train", tmp_path / "t.parquet", "--label", "y", "-q", "-o", tmp_path / "m.json"]
-    words += ["--memory", "1GB", "--n-estimators", "2"]
-    subprocess.run([sys.executable, "-c", WITHOUT_SCIPY, *words], check=True)
-
-
 LEAN = """
 import sys, sparrowboost
 from sparrowboost.model.predictions import write_predictions

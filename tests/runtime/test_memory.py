@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import mmap
+import os
 import platform
 import subprocess
 import sys
@@ -23,10 +24,11 @@ from sparrowboost.runtime.errors import MemoryLimitError
 from sparrowboost.runtime.memory import (
     cgroup_limit,
     format_size,
-    give_back_code,
+    held,
     machine_memory,
     parse_size,
     peak_rss,
+    release_code,
     resolve_limit,
     rss,
 )
@@ -126,16 +128,16 @@ def test_a_process_knows_what_it_holds():
 
 FREED = """
 import numpy as np
-from sparrowboost.runtime.memory import give_back_early, rss
+from sparrowboost.runtime.memory import tune_allocators, rss
 
-give_back_early()
+tune_allocators()
 for _ in range(2):  # malloc learns from what is freed, and would keep more the second time
     before = rss()
     arrays = [np.ones(8_000_000, np.uint8) for _ in range(5)]
     pin = bytearray(100_000)  # after them: what is before it cannot be cut off
-    held = rss() - before
+    taken = rss() - before
     del arrays
-    print(held, rss() - before)
+    print(taken, rss() - before)
 """
 
 
@@ -143,17 +145,49 @@ for _ in range(2):  # malloc learns from what is freed, and would keep more the 
 def test_large_arrays_go_back_to_the_system_when_they_are_freed():
     done = subprocess.run([sys.executable, "-c", FREED], check=True, capture_output=True, text=True)
     for line in done.stdout.splitlines():
-        held, kept = map(int, line.split())
-        assert held > 35_000_000 and kept < 5_000_000
+        taken, kept = map(int, line.split())
+        assert taken > 35_000_000 and kept < 5_000_000
+
+
+ALLOCATORS = """
+import sys
+import numpy as np, pyarrow, sparrowboost
+
+before = pyarrow.default_memory_pool().backend_name
+X = np.random.default_rng(0).normal(size=(2_000, 3))
+y = X[:, 0] > 0
+limit = sys.argv[1] if len(sys.argv) > 1 else None
+sparrowboost.SparrowClassifier(n_estimators=2, memory_limit=limit).fit(X, y)
+dataset = sparrowboost.ingest(X, label=y, memory_limit=limit, verbose=0)
+model = sparrowboost.train(dataset, n_estimators=2, memory_limit=limit, verbose=0)
+sparrowboost.evaluate(model, X, label=y, memory_limit=limit, verbose=0)
+print(before, pyarrow.default_memory_pool().backend_name)
+"""
+
+
+@pytest.mark.parametrize("limit", [None, "2GB"])
+def test_the_allocators_change_only_where_the_user_sets_a_limit(limit):
+    env = {name: value for name, value in os.environ.items() if name != "ARROW_DEFAULT_MEMORY_POOL"}
+    words = [sys.executable, "-c", ALLOCATORS, *([limit] if limit else [])]
+    done = subprocess.run(words, env=env, check=True, capture_output=True, text=True)
+    before, after = done.stdout.split()
+    assert before != "system", "Arrow has no other pool: this tests nothing"
+    assert after == ("system" if limit else before)
+
+
+def test_the_memory_held_is_measured_and_nothing_released(monkeypatch):
+    monkeypatch.setattr(sparrowboost.runtime.memory, "release", pytest.fail)
+    monkeypatch.setattr(sparrowboost.runtime.memory, "release_code", pytest.fail)
+    assert 0 <= held() - rss() < 100_000_000
 
 
 COMPILED = """
 import numba
-from sparrowboost.runtime.memory import give_back_code, rss
+from sparrowboost.runtime.memory import release_code, rss
 
 double = numba.njit(lambda x: 2 * x)
 print(double(2), rss())
-give_back_code()
+release_code()
 print(double(3), rss())
 print(double(0.25))  # compiled anew
 """
@@ -184,9 +218,9 @@ def test_only_pages_that_are_as_in_their_file_are_given_back(tmp_path):
     assert (clean[:1], written[:1]) == (b"a", b"b")
     rest = zlib.crc32(b"a" * (size - 1))
     assert [zlib.crc32(memoryview(one)[1:]) for one in maps] == [rest, rest]  # all are read now
-    give_back_code("none has this name")  # what it takes itself is there before
+    release_code("none has this name")  # what it takes itself is there before
     before = rss()
-    give_back_code(file.name)
+    release_code(file.name)
     assert 0.9 * size < before - rss() < 1.1 * size
     assert (clean[:1], written[:1]) == (b"a", b"b")
     assert [zlib.crc32(memoryview(one)[1:]) for one in maps] == [rest, rest]

@@ -6,8 +6,7 @@ import pty
 import subprocess
 import sys
 
-import sparrowboost.runtime.progress
-from sparrowboost.runtime.progress import make_progress
+from sparrowboost.runtime.progress import Lines
 
 SCRIPT = """
 import numpy as np, sparrowboost
@@ -51,9 +50,8 @@ def test_a_bar_with_speed_and_bytes_on_a_terminal():
     assert b"150 KB" in shown
 
 
-def test_lines_go_to_the_users_own_handlers_if_there_are_any(caplog, monkeypatch):
-    monkeypatch.setattr(sparrowboost.runtime.progress, "LINE_SECONDS", 0.0)
-    with caplog.at_level(logging.INFO), make_progress(1) as progress:
+def test_lines_go_to_the_users_own_handlers_if_there_are_any(caplog):
+    with caplog.at_level(logging.INFO), Lines(seconds=0.0) as progress:
         with progress.task("counting", 10) as task:
             task.advance(4, 8)
         progress.note("by the way")

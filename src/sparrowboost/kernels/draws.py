@@ -1,4 +1,4 @@
-"""Rows picked by weight, handed to their strata, and put into random order."""
+"""Rows are drawn by weight, put into their strata, and shuffled."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from sparrowboost.kernels._jit import kernel
 
 @kernel
 def pick_rows(w, scale, share, carry, start, pick, copies, limit):
-    """Pick rows with chance min(1, w / (share * scale)), by steps of one running sum.
+    """Pick rows with probability min(1, w / (share * scale)), by systematic sampling.
 
-    The sum of the chances is followed; a row is picked when it steps over a whole number. So the
-    number picked is never further than one from what is expected (minimal variance).
+    A row is picked when the running sum of the probabilities passes a whole number. So the number
+    of rows picked differs by less than one from its expectation (minimal variance).
 
     w      (n,) float32  IN
     scale  float         IN   weight of an ordinary row of the draw
-    share  float         IN   chance with which the rows at hand were read at all
-    carry  float         IN   where the running sum stands, in [0, 1)
-    start  int           IN   first row to look at
+    share  float         IN   probability with which these rows were read at all
+    carry  float         IN   fractional part of the running sum, in [0, 1)
+    start  int           IN   first row to consider
     pick   (n,) int64    OUT  rows picked
-    copies (n,) float32  OUT  for each, rows of the data that it stands for: 1 / its chance
-    limit  int           IN   most rows to pick
+    copies (n,) float32  OUT  rows of the data that each stands for: 1 / its probability
+    limit  int           IN   maximum number of rows to pick
 
-    Returns the number picked, the row to go on with, and the running sum.
+    Returns the number of rows picked, the row to continue with, and the running sum.
     """
     n = w.shape[0]
     picked = 0
@@ -43,13 +43,13 @@ def pick_rows(w, scale, share, carry, start, pick, copies, limit):
 
 @kernel
 def weigh_draw(weight, rows, scale):
-    """What a draw is expected to have at some scale.
+    """Expected size of a draw at some scale.
 
     weight (n,) float32  IN
-    rows   (n,) float32  IN   of each weight
+    rows   (n,) float32  IN   number of rows of each weight
     scale  float         IN   weight of an ordinary row of the draw
 
-    Returns its rows, and the sum of the squares of their weights.
+    Returns the number of rows, and the sum of their squared weights.
     """
     kept = 0.0
     squares = 0.0
@@ -63,7 +63,7 @@ def weigh_draw(weight, rows, scale):
 
 @kernel
 def find_strata(w, lowest, n_strata, stratum):
-    """Stratum of each row: floor(log2 w) - lowest, cut to the strata there are.
+    """Stratum of each row: floor(log2 w) - lowest, clipped to 0 ... n_strata - 1.
 
     w       (n,) float32  IN
     stratum (n,) uint8    OUT
@@ -78,7 +78,7 @@ def put_rows(
     bins, label, weight, score, seen, stratum, order, start,
     to_bins, to_label, to_weight, to_score, to_seen, filled,
 ):  # fmt: skip
-    """Put rows into the chunks of their strata, one after the other, until one is full.
+    """Append rows to the chunks of their strata until a chunk is full.
 
     bins    (n, d) uint8    IN
     label   (n,)   uint8    IN
@@ -86,15 +86,15 @@ def put_rows(
     score   (n,)   float32  IN
     seen    (n,)   int32    IN   trees in the score
     stratum (n,)   uint8    IN
-    order   (n,)   uint32   IN   in which rows are put
-    start   int             IN   how many of them are put already
-    to_...  (s, m, ...)     OUT  the same of the chunks, m rows for each stratum
+    order   (n,)   uint32   IN   in which rows are appended
+    start   int             IN   number of rows that were appended before
+    to_...  (s, m, ...)     OUT  the same arrays of the chunks, m rows per stratum
     filled  (s,)   int64    IN/OUT  rows in each chunk
 
-    Returns how many rows are put, and the stratum whose chunk is full, or -1.
+    Returns the number of rows appended so far, and the stratum whose chunk is full, or -1.
     """
     d = bins.shape[1]
-    room = to_label.shape[1]
+    chunk_rows = to_label.shape[1]
     weighted = weight.shape[0] > 0
     for at in range(start, order.shape[0]):
         i = np.uint64(order[at])
@@ -108,21 +108,21 @@ def put_rows(
         if weighted:
             to_weight[k, slot] = weight[i]
         filled[k] += 1
-        if filled[k] == room:
+        if filled[k] == chunk_rows:
             return at + 1, np.int64(k)
     return order.shape[0], -1
 
 
 @kernel
 def keep_rows(bins, label, weight, score, which, first, to_bins, to_label, to_weight, to_score):
-    """Copy some rows to where there is room for them, from row `first` on.
+    """Copy some rows into larger arrays, from row `first` on.
 
     bins   (n, d) uint8    IN
     label  (n,)   uint8    IN
     weight (n,)   float32  IN   or (0,)
     score  (n,)   float32  IN
     which  (k,)   int64    IN
-    to_...                 OUT  the same of more rows
+    to_...                 OUT  the same arrays with more rows
     """
     d = bins.shape[1]
     weighted = weight.shape[0] > 0
@@ -139,7 +139,7 @@ def keep_rows(bins, label, weight, score, which, first, to_bins, to_label, to_we
 
 @kernel
 def shuffle_rows(seed, bins, label, copies, weight, score):
-    """Put rows into random order, in place (Fisher and Yates).
+    """Shuffle rows in place (Fisher and Yates).
 
     seed   uint64           IN
     bins   (n, d)  uint8    IN/OUT

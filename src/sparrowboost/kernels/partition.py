@@ -1,4 +1,4 @@
-"""The rows of a block, kept sorted by leaf while a tree grows. `evidence.py` draws the layout."""
+"""The rows of a block, kept sorted by leaf while a tree grows; `evidence.py` shows the layout."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sparrowboost.kernels._jit import kernel
 
 @kernel
 def start_rows(n, order, begin, count, blocks, block_rows):
-    """Give all rows of some blocks to leaf 0.
+    """Put all rows of some blocks in leaf 0.
 
     n      int                        IN   rows of the sample
     order  (n,)             uint16    OUT
@@ -33,9 +33,9 @@ def start_rows(n, order, begin, count, blocks, block_rows):
 def split_rows(values, at, step, order, begin, count, blocks, block_rows, leaf, right, mask, spare):
     """Split a leaf: rows whose bin is in `mask` stay, the others go to leaf `right`.
 
-    values  (n d,)           uint8   IN   bins, row after row or column after column
-    at      int                      IN   where the first row's bin is, of the feature to split by
-    step    int                      IN   to the next row's
+    values  (n d,)           uint8   IN   bins, by rows or by columns
+    at      int                      IN   index of the first row's bin of the feature to split by
+    step    int                      IN   from a row's bin to the next row's
     order   (n,)             uint16  IN/OUT
     begin   (blocks, leaves) int32   IN/OUT
     count   (blocks, leaves) int32   IN/OUT
@@ -43,9 +43,9 @@ def split_rows(values, at, step, order, begin, count, blocks, block_rows, leaf, 
     leaf    int                      IN
     right   int                      IN   a new leaf
     mask    (4,)             uint64  IN   bit b: bin b stays
-    spare   (block_rows,)    uint16  OUT  for work
+    spare   (block_rows,)    uint16  OUT  work space
 
-    Returns how many rows stay. Both sides keep the order of their rows.
+    Returns the number of rows that stay. Both sides keep their order.
     """
     stayed = 0
     for k in range(blocks.shape[0]):
@@ -56,16 +56,16 @@ def split_rows(values, at, step, order, begin, count, blocks, block_rows, leaf, 
         m = count[block, leaf]
         left = 0
         gone = 0
-        for place in range(start, start + m):
-            i = order[place]
+        for index in range(start, start + m):
+            i = order[index]
             b = np.uint64(values[base + np.uint64(i) * np.uint64(step)])
             stays = np.int64((mask[b >> np.uint64(6)] >> (b & np.uint64(63))) & np.uint64(1))
-            order[start + left] = i  # never past the place just read
+            order[start + left] = i  # never beyond the index just read
             spare[gone] = i
             left += stays
             gone += 1 - stays
-        for place in range(gone):
-            order[start + left + place] = spare[place]
+        for index in range(gone):
+            order[start + left + index] = spare[index]
         count[block, leaf] = left
         begin[block, right] = begin[block, leaf] + left
         count[block, right] = gone

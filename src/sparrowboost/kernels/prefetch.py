@@ -1,7 +1,7 @@
-"""A hint to the processor: this will be needed soon.
+"""Prefetch hints for rows that are needed soon.
 
-The rows of a small leaf lie far apart, and the processor does not guess where the next one is; the
-order of rows says so. While it waits for one row's memory it can ask for that of rows to come.
+The rows of a small leaf are far apart in memory, where the processor's own prefetching does not
+help. Their positions are known in advance, so the next rows can be fetched during the work on one.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
-LINE = 64  # bytes that come at once
+LINE = 64  # bytes of a cache line
 
 
 def prefetch(array, at):
-    """Ask for the memory of array[at], a number or two; changes nothing."""
+    """Prefetch array[at], where `at` is one index or two. Changes no value."""
 
 
 @intrinsic
 def _prefetch(context, array, at):
-    """The same as machine code."""
+    """The same in LLVM."""
     two = array.ndim == 2
 
     def generate(context, builder, signature, values):

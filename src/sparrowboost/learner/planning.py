@@ -22,10 +22,10 @@ from sparrowboost.model.predict import BLOCK_ROWS
 from sparrowboost.runtime.budget import (
     LIBRARIES,
     MIN_ROWS,
-    SAMPLE_ROW_BYTES,
     Budget,
-    least_parts,
+    fixed_parts,
     pair_bytes,
+    whole_row_bytes,
 )
 from sparrowboost.runtime.errors import MemoryLimitError
 from sparrowboost.runtime.memory import held
@@ -69,10 +69,9 @@ def plan_training(
     """
     libraries = held()
     d, n, weighted = dataset.n_features, dataset.n_rows, dataset.weighted
-    row_bytes = d + SAMPLE_ROW_BYTES + 4 * weighted
     fixed = {
         LIBRARIES: max(libraries, min(ALLOWANCE, int(ALLOWANCE_SHARE * limit))),
-        **least_parts(
+        **fixed_parts(
             d,
             int(dataset.binning.n_bins.sum()),
             dataset.largest_block,
@@ -93,9 +92,9 @@ def plan_training(
     valid_bytes = max(valid_bytes, watched * BLOCK_ROWS)
     room = free - valid_bytes
     small = n * d <= WHOLE_VALUES if wanted == "auto" else wanted >= n
-    # All rows, where some features are packed, take a second copy of their bins.
-    if small and n * (row_bytes + d) <= room:
-        return _made(limit, fixed, valid_bytes, n * (row_bytes + d), Sizes(n, n, whole=True))
+    whole = n * whole_row_bytes(d, weighted=weighted)
+    if small and whole <= room:
+        return _made(limit, fixed, valid_bytes, whole, Sizes(n, n, whole=True))
     first, most = (FIRST_ROWS, n) if wanted == "auto" else (wanted, wanted)
     needed = {"validation": watched * BLOCK_ROWS, f"two samples of {least:,} rows": pair * least}
     Budget(limit, {**fixed, LIBRARIES: libraries, **needed}).check()

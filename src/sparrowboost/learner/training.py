@@ -30,7 +30,7 @@ from sparrowboost.model.model import Model
 from sparrowboost.readers.labels import MAX_WEIGHT
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.runtime.errors import DataError, MemoryLimitError
-from sparrowboost.runtime.memory import give_back_early, resolve_limit
+from sparrowboost.runtime.memory import apply_limit, release
 from sparrowboost.runtime.progress import Progress, compiling, log, make_progress
 from sparrowboost.runtime.random_state import RandomState, check_seed
 from sparrowboost.runtime.threads import WorkerPool, check_jobs
@@ -116,15 +116,14 @@ def train(
     if p.early_stopping_rounds is not None and valid is None:
         raise DataError("early_stopping_rounds needs validation data; pass valid=...")
     n_jobs, seed = check_jobs(n_jobs), check_seed(random_state)
-    limit = resolve_limit(memory_limit)
-    if memory_limit is not None:
-        give_back_early()
+    limit = apply_limit(memory_limit)
     monotone = Monotone.of(p.monotone_constraints, dataset.binning)
     loss, slots = get_loss(p.loss), Slots.of(dataset.binning)
     with ExitStack() as stack:
         progress = stack.enter_context(make_progress(verbose))
         with compiling(progress):
             warm_up()
+        release()
         staged = dataset.storage if isinstance(dataset.storage, StagedRows) else None
         division: TrainPlan | None = None
         if staged is not None:
@@ -137,6 +136,7 @@ def train(
         base = base_score(*label_weights(dataset))
         model = Model(dataset.binning, dataset.classes, p.loss, base, label_name=dataset.label_name)
         if division is None:
+            release()
             division, staged = plan_training(dataset, p, limit, n_jobs, valid), None
         log.debug("how the memory limit is divided:\n%s", division)
         workers, validation = stack.enter_context(WorkerPool(n_jobs)), None
@@ -256,10 +256,9 @@ def plan(
     >>> print(str(plan(ds, memory_limit="2GB")).splitlines()[-1])
     all 100 rows in memory
     """
-    p, limit = Params.make(**params), resolve_limit(memory_limit)
-    if memory_limit is not None:
-        give_back_early()
+    p, limit = Params.make(**params), apply_limit(memory_limit)
     warm_up()
+    release()
     n_jobs = check_jobs(n_jobs)
     if isinstance(dataset.storage, StagedRows):
         division = plan_while_reading(dataset.storage, p, limit, n_jobs, valid)

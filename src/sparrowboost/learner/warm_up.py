@@ -1,4 +1,4 @@
-"""Compiles or loads the kernels of training before memory is divided and time is measured."""
+"""Loads the kernels of training, so that their memory counts when the limit is divided."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sparrowboost.sampling.strata import Rows
 
 
 def warm_up() -> None:
-    """Compile or load all kernels of training, on a few rows."""
+    """Load all kernels of training, or compile them, by calling each on two rows."""
     from sparrowboost.kernels import draws, evidence, metrics, partition, scores, splits
 
     bins, label = np.zeros((2, 1), np.uint8), np.zeros(2, np.uint8)

@@ -21,7 +21,7 @@ from sparrowboost.model.model import Model, check_model
 from sparrowboost.model.predict import BlockBudget, load_kernels
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.runtime.errors import DataError
-from sparrowboost.runtime.memory import give_back_early, parse_size
+from sparrowboost.runtime.memory import apply_limit, release
 from sparrowboost.runtime.progress import make_progress
 from sparrowboost.runtime.threads import prefetch
 from sparrowboost.store.dataset import Block
@@ -125,10 +125,11 @@ def evaluate(
     """
     check_model(model)
     label = model.label_name if label is None else label
-    limit = None if memory_limit is None else parse_size(memory_limit)
-    if limit is not None:
-        give_back_early()
+    limit = None
+    if memory_limit is not None:
+        limit = apply_limit(memory_limit)
         load_kernels(model)
+        release()
     sums = _Sums()
     read = ReadOptions(header=header, format=format)
     budget = BlockBudget(limit, 1, RESULT_BYTES)

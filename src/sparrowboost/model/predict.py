@@ -17,7 +17,7 @@ from sparrowboost.readers.base import Files
 from sparrowboost.readers.formats import OpenOptions, RowError, Source, check_format, open_source
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.readers.table import place_of
-from sparrowboost.runtime.budget import LIBRARIES, Budget
+from sparrowboost.runtime.budget import LIBRARIES, Budget, blocks_in_flight
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.memory import held
 from sparrowboost.runtime.threads import check_jobs, ordered_map, prefetch
@@ -134,7 +134,7 @@ class BlockBudget:
 
     def __init__(self, limit: int | None, n_jobs: int, results: int = RESULT_BYTES) -> None:
         self._limit, self._results = limit, results
-        self._blocks = 2 * AHEAD + n_jobs + 2  # waiting or being worked on
+        self._blocks = blocks_in_flight(AHEAD, n_jobs)
 
     def rows(self, source: Source, columns: Sequence[str], n_features: int) -> int:
         """Rows per block of these columns; a MemoryLimitError names a limit that suffices."""

@@ -24,7 +24,7 @@ from sparrowboost.readers.options import ReadOptions
 from sparrowboost.readers.table import name_list
 from sparrowboost.runtime.disk import guard_disk, replacing
 from sparrowboost.runtime.errors import DataError, DiskFullError
-from sparrowboost.runtime.memory import give_back_early, parse_size
+from sparrowboost.runtime.memory import apply_limit, release
 from sparrowboost.runtime.progress import make_progress
 from sparrowboost.store.lookup import Bins
 
@@ -93,10 +93,11 @@ def write_predictions(
     file = Path(path).expanduser().absolute()
     _check_file(file)
     check_apart(file, data)
-    limit = None if memory_limit is None else parse_size(memory_limit)
-    if limit is not None:
-        give_back_early()
+    limit = None
+    if memory_limit is not None:
+        limit = apply_limit(memory_limit)
         load_kernels(model)
+        release()
     read = ReadOptions(header=header, format=format)
     n = 0
     with (

@@ -1,4 +1,11 @@
-"""What every part uses: errors, memory limits, disk, progress, threads.
+"""What all other packages use.
 
-Knows nothing of tables, trees or samples.
+    budget.py     the memory plan: how a memory limit is divided
+    memory.py     memory limits, and what the process holds
+    threads.py    work over threads, in bounded memory
+    disk.py       checks of free space, and files that are written completely or not at all
+    progress.py   progress bars and log lines
+    errors.py     all errors that Sparrow raises on purpose
+
+It knows nothing of tables, trees or samples.
 """

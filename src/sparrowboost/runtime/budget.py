@@ -1,11 +1,15 @@
-"""The memory plan: how a limit is divided, and what each part of a job takes of it.
+"""The memory plan: how a memory limit is divided among the parts of a job.
 
-    limit = libraries + reading + buffers                                   an ingest
-    limit = libraries + blocks + strata + evidence + validation + samples   a training
+    ingest       libraries + reading + buffers                                        <= limit
+    training     libraries + blocks + strata + evidence + validation rows + samples   <= limit
+    prediction   libraries + reading + results + blocks                               <= limit
 
-Only plain numbers come in here: rows, features, bins, threads. `store/ingest.py`,
-`learner/planning.py` and `model/predict.py` bring these, and refuse a limit by `Budget.check`
-before any row is read. Numbers that say how large a buffer is are used where it is made, too.
+Libraries are measured (`memory.held`). The other parts are computed from plain numbers: rows,
+features, bins and threads. `store/ingest.py`, `learner/planning.py` and `model/predict.py` supply
+them, and refuse a limit with `Budget.check` before any row is read. What is left of the limit goes
+to the part that can use it: row blocks in ingest and prediction, samples in training.
+
+Constants that bound a buffer are also used where the buffer is allocated.
 """
 
 from __future__ import annotations
@@ -18,36 +22,43 @@ from sparrowboost.runtime.errors import MemoryLimitError
 from sparrowboost.runtime.memory import format_size
 
 LIBRARIES = "Python and its libraries"
-MARGIN = 1.05  # of a limit that a refusal names: what is measured differs a little from run to run
+MARGIN = 1.05  # of the limit that a refusal names: measurements differ a little between runs
 
-SAMPLE_ROW_BYTES = (
-    1 + 4 + 4 + 4 + 2
-)  # label, importance, score, weight, order; and a byte a feature
-SPARE_ROWS = 1.1  # rows that a draw makes room for, over those expected
-ESTIMATE_BYTES = 4 + 1  # of a weight estimate, for each row of the sample that it is made of
-CHUNK_ROWS = 256  # so few that draws of thousands read many chunks, so many that handling one pays
-BATCH_BYTES = 256 << 10  # of chunks that are read together; a chunk is no larger
-CHUNK_ROW_BYTES = 9  # score, trees seen, label; and a byte a feature
-MAX_PARTS = 16  # of a scan, each with evidence of its own
-PART_BYTES = 32 << 20  # of all parts' evidence
-DEFAULT_LEAVES = 31
+# Row blocks on the way from the store.
+BLOCK_STATE = 32  # bytes of a row: order, label, score, weights, positions
+
+# Strata.
+CHUNK_ROWS = 256  # few enough that small draws read many chunks, and enough that each pays off
+BATCH_BYTES = 256 << 10  # of chunks that are read together, and the maximum of one chunk
+CHUNK_ROW_BYTES = 1 + 4 + 4  # label, score, trees seen; and a byte per feature
 STRATA_IN_USE = 44  # of both labels, each with a chunk that is being filled
-MIN_ROWS = 10_000  # of a sample, below which training makes no sense
-BLOCK_STATE = 32  # bytes of a row on the way from a block: order, label, score, weights, places
-TRAINING_BYTES = 40_000_000  # of training's kernels and modules, and what reading leaves behind
+
+# Evidence.
+MAX_PARTS = 16  # of a scan, each with evidence of its own
+PART_BYTES = 32 << 20  # of the evidence of all parts
+
+# Samples.
+SAMPLE_ROW_BYTES = 1 + 4 + 4 + 4 + 2  # label, importance, score, weight, order; a byte per feature
+SPARE_ROWS = 1.1  # rows that a draw allocates, as a multiple of those expected
+ESTIMATE_BYTES = 4 + 1  # of the weight estimate of a draw, per row of the sample in use
+MIN_ROWS = 10_000  # of a sample: training makes no sense with fewer
+
+# A training with default parameters, before anything is known of its data.
+TRAINING_BYTES = 40_000_000  # training's kernels and modules, and what reading leaves behind
+DEFAULT_LEAVES = 31
 FULL_BINS = 256  # of a feature
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How a memory limit is divided: what each part of a job may take.
+    """The parts of a job and the limit that they must fit in.
 
     Parameters
     ----------
     limit : int
         Bytes.
     parts : mapping of str to int
-        Bytes by what takes them. What is left of the limit is nobody's.
+        Bytes by part. They may add up to less than the limit.
 
     Examples
     --------
@@ -66,31 +77,45 @@ class Budget:
         return sum(self.parts.values())
 
     def __str__(self) -> str:
-        parts = {what: n for what, n in self.parts.items() if n}
+        parts = {part: n for part, n in self.parts.items() if n}
         lines = {**parts, "sum": self.total, "limit": self.limit}
         width = max(map(len, lines))
-        return "\n".join(f"{what:<{width}}  {format_size(n):>8}" for what, n in lines.items())
+        return "\n".join(f"{name:<{width}}  {format_size(n):>8}" for name, n in lines.items())
 
     def check(self) -> None:
-        """Refuse a limit that the parts do not fit in, with one that would do."""
+        """Raise a MemoryLimitError, with a limit that is enough, if the parts do not fit."""
         if self.total > self.limit:
-            most = sorted(self.parts.items(), key=lambda part: -part[1])
-            takes = ", ".join(f"{what} ({format_size(n)})" for what, n in most if n)
+            largest_first = sorted(self.parts.items(), key=lambda part: -part[1])
+            parts = ", ".join(f"{part} ({format_size(n)})" for part, n in largest_first if n)
             raise MemoryLimitError(
-                f"memory_limit {format_size(self.limit)} is too small: it has to hold {takes}; "
-                f"give at least {format_up(MARGIN * self.total)}."
+                f"memory_limit {format_size(self.limit)} is too small: it has to hold {parts}; "
+                f"give at least {round_up(MARGIN * self.total)}."
             )
 
 
-def format_up(n_bytes: float) -> str:
-    """A size in whole megabytes, never less than what it stands for.
+def round_up(n_bytes: float) -> str:
+    """A size in whole megabytes, rounded up.
 
     Examples
     --------
-    >>> format_up(331_200_001)
+    >>> round_up(331_200_001)
     '332 MB'
     """
     return f"{-int(-n_bytes // 10**6)} MB"
+
+
+def blocks_in_flight(ahead: int, n_jobs: int) -> int:
+    """Row blocks in memory while threads work on them: `ahead` wait before the work and after."""
+    return 2 * ahead + n_jobs + 2
+
+
+def block_bytes(n_features: int, largest_block: int, n_jobs: int, *, weighted: bool) -> int:
+    """Bytes of row blocks of a store: one per thread, and some that wait.
+
+    Each is in memory as records and as the rows that are made of them.
+    """
+    width = n_features + 4 * weighted
+    return (n_jobs + 2) * largest_block * (2 * width + BLOCK_STATE)
 
 
 def chunk_bytes(
@@ -111,13 +136,38 @@ def chunk_bytes(
     return row * max(1, min(chunk_rows, batch_bytes // row))
 
 
+def strata_bytes(n_features: int, n_jobs: int, *, weighted: bool) -> int:
+    """Bytes of the strata's chunks in memory, and of batches that are read.
+
+    A draw copies the rows of a chunk that is not yet full, while other threads fill it.
+    """
+    chunks = 2 * STRATA_IN_USE * chunk_bytes(n_features, weighted=weighted)
+    return chunks + (n_jobs + 2) * 2 * BATCH_BYTES
+
+
 def evidence_bytes(n_slots: int, max_leaves: int) -> int:
-    """Bytes of the evidence for so many slots and leaves, and of the parts that are added to it."""
-    one = 16 * n_slots
-    return one * max_leaves + max(one, min(MAX_PARTS * one, PART_BYTES))
+    """Bytes of the evidence of all leaves, and of the parts that are added to it."""
+    leaf = 16 * n_slots
+    return leaf * max_leaves + max(leaf, min(MAX_PARTS * leaf, PART_BYTES))
 
 
-def least_parts(
+def sample_row_bytes(n_features: int, *, weighted: bool) -> int:
+    """Bytes of a row of a sample."""
+    return n_features + SAMPLE_ROW_BYTES + 4 * weighted
+
+
+def whole_row_bytes(n_features: int, *, weighted: bool) -> int:
+    """Bytes of a row if all rows are in memory: packing some features copies their bins."""
+    return sample_row_bytes(n_features, weighted=weighted) + n_features
+
+
+def pair_bytes(n_features: int, *, weighted: bool) -> int:
+    """Bytes of a row of the sample in use, and of one in the sample that is drawn beside it."""
+    row = sample_row_bytes(n_features, weighted=weighted)
+    return math.ceil(2 * SPARE_ROWS * row + ESTIMATE_BYTES)
+
+
+def fixed_parts(
     n_features: int,
     n_slots: int,
     largest_block: int,
@@ -126,33 +176,27 @@ def least_parts(
     *,
     weighted: bool,
 ) -> dict[str, int]:
-    """Bytes by what takes them, beside libraries and samples.
-
-    A block is read by each thread, and some wait: their records, and the rows made of them. What
-    waits in a stratum's chunk is copied for a draw while others fill the chunk.
-    """
-    width = n_features + 4 * weighted
+    """The parts of a training whose size does not depend on the limit."""
     return {
-        "blocks on the way": (n_jobs + 2) * largest_block * (2 * width + BLOCK_STATE),
-        "strata": 2 * STRATA_IN_USE * chunk_bytes(n_features, weighted=weighted)
-        + (n_jobs + 2) * 2 * BATCH_BYTES,
+        "blocks on the way": block_bytes(n_features, largest_block, n_jobs, weighted=weighted),
+        "strata": strata_bytes(n_features, n_jobs, weighted=weighted),
         "evidence": evidence_bytes(n_slots, max_leaves),
     }
-
-
-def pair_bytes(n_features: int, *, weighted: bool) -> int:
-    """Bytes of a row of two samples; a draw also holds what guides it, of the sample in use."""
-    row_bytes = n_features + SAMPLE_ROW_BYTES + 4 * weighted
-    return math.ceil(2 * SPARE_ROWS * row_bytes + ESTIMATE_BYTES)
 
 
 def default_parts(
     n_features: int, largest_block: int, n_jobs: int, *, weighted: bool
 ) -> dict[str, int]:
-    """What a training by default is sure to do with, beside the libraries that reading needs."""
-    n_slots, max_leaves = FULL_BINS * n_features, DEFAULT_LEAVES
+    """The parts that are enough for any data in a training with default parameters.
+
+    They come on top of the libraries that ingest needs.
+    """
+    n_slots = FULL_BINS * n_features
+    fixed = fixed_parts(
+        n_features, n_slots, largest_block, n_jobs, DEFAULT_LEAVES, weighted=weighted
+    )
     return {
         "code of training": TRAINING_BYTES,
-        **least_parts(n_features, n_slots, largest_block, n_jobs, max_leaves, weighted=weighted),
+        **fixed,
         "samples": MIN_ROWS * pair_bytes(n_features, weighted=weighted),
     }

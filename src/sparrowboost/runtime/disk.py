@@ -1,4 +1,4 @@
-"""The disk: room on it, and files that are whole or not there."""
+"""Files: checks of free space, complete reads and writes, and atomic replacement."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ import numpy.typing as npt
 from sparrowboost.runtime.errors import DiskFullError
 from sparrowboost.runtime.memory import format_size
 
-PIECE_BYTES = 1 << 20  # read at once
+PIECE_BYTES = 1 << 20  # read at a time
 CRC_BYTES = 4
 
 
 def check_room(path: Path, needed: int) -> None:
-    """A DiskFullError if the disk that holds `path` has less than `needed` bytes free."""
+    """Raise a DiskFullError if the disk of `path` has less than `needed` bytes free."""
     free = shutil.disk_usage(path).free
     if free < needed:
         raise DiskFullError(_message(path, needed, free))
@@ -31,7 +31,7 @@ def check_room(path: Path, needed: int) -> None:
 
 @contextmanager
 def guard_disk(path: Path, needed: int) -> Iterator[None]:
-    """Turn "no space left" into a DiskFullError that names the path and the bytes needed."""
+    """Turn "no space left on device" into a DiskFullError with the path and the bytes needed."""
     try:
         yield
     except OSError as error:
@@ -43,7 +43,7 @@ def guard_disk(path: Path, needed: int) -> Iterator[None]:
 
 
 def write_all(file: int, data: npt.NDArray[np.uint8], offset: int) -> None:
-    """Write every byte of a contiguous array at an offset: one call may write fewer."""
+    """Write a contiguous array at an offset, completely: a single system call may write less."""
     view = data.data.cast("B")
     while view:
         n = os.pwrite(file, view, offset)
@@ -51,7 +51,7 @@ def write_all(file: int, data: npt.NDArray[np.uint8], offset: int) -> None:
 
 
 def read_all(file: int, out: npt.NDArray[np.uint8], offset: int) -> int:
-    """Fill a contiguous array from an offset; returns the bytes read, fewer only at the end."""
+    """Fill a contiguous array from an offset; returns the bytes read: fewer at the file's end."""
     view = out.data.cast("B")
     total = 0
     while view:
@@ -63,7 +63,7 @@ def read_all(file: int, out: npt.NDArray[np.uint8], offset: int) -> int:
 
 
 def save_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write arrays and a checksum to a file, which is on the disk when it returns."""
+    """Write arrays and a checksum to a file, and flush it to the disk."""
     with guard_disk(path, sum(a.nbytes for a in arrays.values())), open(path, "w+b") as file:
         np.savez(file, **dict[str, Any](arrays))
         size = file.seek(0, os.SEEK_END)
@@ -76,7 +76,7 @@ def save_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
 
 
 def load_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """The arrays that `save_arrays` wrote; an OSError or a ValueError if they are not all there."""
+    """Read what `save_arrays` wrote; an OSError or a ValueError if the file is damaged."""
     with open(path, "rb") as file:
         size = max(file.seek(0, os.SEEK_END) - CRC_BYTES, 0)
         file.seek(0)
@@ -88,13 +88,13 @@ def load_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
 
 
 def file_crc32(path: Path) -> int:
-    """The checksum of a file."""
+    """The CRC-32 of a file."""
     with open(path, "rb") as file:
         return _crc32(file, path.stat().st_size)
 
 
 def _crc32(file: BinaryIO, size: int) -> int:
-    """The checksum of the next `size` bytes, or of those that there are."""
+    """The CRC-32 of the next `size` bytes, or of fewer at the end of the file."""
     crc32 = 0
     while size > 0 and (data := file.read(min(size, PIECE_BYTES))):
         crc32 = zlib.crc32(data, crc32)
@@ -103,7 +103,7 @@ def _crc32(file: BinaryIO, size: int) -> int:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file in one step: whatever happens, `path` is all of `data` or what it was before."""
+    """Write a file atomically: if anything fails, `path` is what it was before."""
     with replacing(path) as partial, guard_disk(path, len(data)), open(partial, "xb") as file:
         file.write(data)
         file.flush()
@@ -112,7 +112,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a name beside `path` to write to; move it to `path` if all went well, else delete it."""
+    """Give a temporary file to write; it replaces `path` on success, and is deleted on failure."""
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         yield partial
@@ -124,5 +124,5 @@ def replacing(path: Path) -> Iterator[Path]:
 def _message(path: Path, needed: int, free: int) -> str:
     return (
         f"{path}: the disk is full: {format_size(needed)} ({needed:,} bytes) needed, "
-        f"{format_size(free)} free. Make room, or write to another disk."
+        f"{format_size(free)} free. Free some space, or write to another disk."
     )

@@ -1,33 +1,33 @@
 """Every error that Sparrow raises on purpose.
 
 SparrowError
-├── DataError            the input is not what a training table can be
-├── StoreError           a store is missing, unfinished, damaged or in the way
-│   └── DiskFullError    no room left where a store, its scratch, a model or a report is written
+├── DataError            the input data or an argument cannot be used
+├── StoreError           a store is missing, unfinished, damaged, or exists already
+│   └── DiskFullError    no space left for a store, scratch files, a model or a report
 ├── ModelFileError       a model file is missing, damaged, too new, or cannot be written
-├── MemoryLimitError     the job does not fit the memory limit
-└── MissingExtraError    a package that is not installed with Sparrow is needed
+├── MemoryLimitError     the job does not fit in the memory limit
+└── MissingExtraError    an optional package is needed
 
-Each message says what is wrong, where, and what to do about it.
+Each message says what is wrong, where, and how to fix it.
 """
 
 from __future__ import annotations
 
 
 class SparrowError(Exception):
-    """Root of all errors that Sparrow raises on purpose."""
+    """Base class of all errors that Sparrow raises on purpose."""
 
 
 class DataError(SparrowError, ValueError):
-    """The input is not what a training table can be."""
+    """The input data or an argument cannot be used."""
 
 
 class StoreError(SparrowError, OSError):
-    """A store is missing, unfinished, damaged or in the way."""
+    """A store is missing, unfinished, damaged, or exists already."""
 
 
 class DiskFullError(StoreError):
-    """No room left where a store, its scratch or a model is written."""
+    """No space left for a store, scratch files, a model or a report."""
 
 
 class ModelFileError(SparrowError, OSError):
@@ -35,8 +35,8 @@ class ModelFileError(SparrowError, OSError):
 
 
 class MemoryLimitError(SparrowError, ValueError):
-    """The job does not fit the memory limit."""
+    """The job does not fit in the memory limit."""
 
 
 class MissingExtraError(SparrowError, ImportError):
-    """A package that is not installed with Sparrow is needed."""
+    """An optional package is needed."""

@@ -1,4 +1,4 @@
-"""Bytes: what the user allows, what the machine has, what the process holds."""
+"""Memory in bytes: the user's limit, the machine's memory, and what this process holds."""
 
 from __future__ import annotations
 
@@ -22,16 +22,15 @@ UNITS = {
     "T": 10**12, "TB": 10**12, "TIB": 2**40,
 }  # fmt: skip
 
-# A guest on the machine: a quarter leaves room for the page cache and for other work.
-DEFAULT_SHARE = 0.25
-CODE_BYTES = 20_000_000  # what is still to be loaded of libraries, and what allocators keep
-# Of an array that is mapped by itself. Row blocks are smaller: they come and go all the time, and
-# mapping each would cost ingest half its time again.
+DEFAULT_SHARE = 0.25  # leaves memory for the page cache and for other processes
+CODE_BYTES = 20_000_000  # libraries that are not loaded yet, and what allocators keep
+# Minimum size of an array that malloc maps by itself. Row blocks are smaller: mapping each of them
+# would make ingest half as slow again.
 MAPPED_BYTES = 4 << 20
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 COMPILER = "libllvmlite"
 MAPPING = re.compile(
-    r"^(?P<start>[0-9a-f]+)-(?P<end>[0-9a-f]+) (?P<may>\S+) \S+ \S+ \S+ *(?P<file>.*)\n"
+    r"^(?P<start>[0-9a-f]+)-(?P<end>[0-9a-f]+) (?P<access>\S+) \S+ \S+ \S+ *(?P<file>.*)\n"
     r"(?:\w+:.*\n)*?Anonymous: *(?P<written>\d+) kB\n"
     r"(?:\w+:.*\n)*?Swap: *(?P<swapped>\d+) kB\n",
     re.MULTILINE,
@@ -61,7 +60,7 @@ def parse_size(size: int | float | str) -> int:
 
 
 def format_size(n_bytes: float) -> str:
-    """Bytes for people, in the units that `parse_size` reads.
+    """A readable size, in the units that `parse_size` reads.
 
     Examples
     --------
@@ -70,11 +69,8 @@ def format_size(n_bytes: float) -> str:
     """
     for unit, factor in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
         if n_bytes >= factor:
-            return (
-                f"{n_bytes / factor:.3g} {unit}"
-                if n_bytes < 999.5 * factor
-                else (f"{n_bytes / factor:.0f} {unit}")
-            )
+            digits = ".3g" if n_bytes < 999.5 * factor else ".0f"
+            return f"{n_bytes / factor:{digits}} {unit}"
     return f"{n_bytes:.0f} B"
 
 
@@ -93,8 +89,8 @@ def cgroup_limit(
 ) -> int | None:
     """The smallest memory limit of this process's cgroups (v1 and v2), None if unlimited.
 
-    A limit may stand at any level above the process, so every parent is read. In a container the
-    path that /proc names may not be visible; then its mount's root holds the limit.
+    Any parent group may have a limit, so all of them are read. In a container the path in
+    /proc may not be visible; then the root of the mount has the limit.
     """
     try:
         lines = proc.read_text().splitlines()
@@ -121,25 +117,40 @@ def cgroup_limit(
 
 
 def machine_memory() -> int:
-    """Bytes that this process may ever use: the machine's memory, or less by its cgroup."""
+    """Bytes that this process may use: the machine's memory, or the limit of its cgroup."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min(physical, cgroup_limit() or physical)
 
 
-def resolve_limit(memory_limit: int | float | str | None) -> int:
-    """The user's limit in bytes; without one, a modest share of what the machine allows."""
+class DefaultLimit(int):
+    """A limit that the user did not set: the process's allocators stay as they are."""
+
+
+def resolve_limit(memory_limit: int | float | str | None, held: int = 0) -> int:
+    """The user's limit in bytes; without one, a modest share of what the machine allows.
+
+    `held` bytes are the caller's, and do not count.
+    """
     if memory_limit is None:
-        return int(machine_memory() * DEFAULT_SHARE)
-    return parse_size(memory_limit)
+        return DefaultLimit(int(machine_memory() * DEFAULT_SHARE) + held)
+    return parse_size(memory_limit) + held
 
 
-def give_back_early() -> None:
-    """Let allocators give back what was freed: it counts as the process's for as long as not.
+def apply_limit(memory_limit: int | float | str | None) -> int:
+    """The limit in bytes. One that the user set also changes the process's allocators."""
+    if isinstance(memory_limit, DefaultLimit):
+        return memory_limit
+    if memory_limit is not None:
+        tune_allocators()
+    return resolve_limit(memory_limit)
 
-    For the whole process, so only for those who set a limit. Arrow then allocates as all others do:
-    an ingest of 20 columns peaks 25 MB higher with Arrow's pool, and is no faster. And malloc maps
-    large arrays one by one, such as those of samples. By itself it stops doing so once one was
-    freed: a training with 19 samples then took 55 MB more.
+
+def tune_allocators() -> None:
+    """Make the process's allocators return memory to the system as soon as it is freed.
+
+    Arrow uses malloc: an ingest of 20 columns peaks 25 MB higher with Arrow's own pool, and is no
+    faster. And malloc maps large arrays, such as those of samples, one by one: by default it stops
+    doing so once one was freed, and a training with 19 samples took 55 MB more.
     """
     import pyarrow
 
@@ -147,52 +158,36 @@ def give_back_early() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # of the GNU C library only
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES)
-        mallopt(M_TRIM_THRESHOLD, 2 * MAPPED_BYTES)  # as malloc would have it, had it come to this
-
-
-def leave_out_scipy() -> None:
-    """Load numba without `scipy.linalg`, which it imports to see whether it is there: 16 MB.
-
-    Who needs it later can import it, numba included. Another thread that did so meanwhile would
-    fail: only for a process of our own.
-    """
-    if "scipy.linalg" in sys.modules:
-        return
-    sys.modules["scipy.linalg"] = None  # type: ignore[assignment] # so that importing it fails
-    try:
-        import numba.np.arraymath  # noqa: F401
-    except ImportError:  # then it is needed, and is imported with the first kernel
-        pass
-    finally:
-        del sys.modules["scipy.linalg"]
+        mallopt(M_TRIM_THRESHOLD, 2 * MAPPED_BYTES)  # malloc keeps this ratio, too
 
 
 def release() -> None:
-    """Give back what the allocators keep of memory that is free: it counts as the process's."""
+    """Return memory to the system that is not in use: free memory, and the compiler's code."""
     import pyarrow
 
-    for backend in pyarrow.supported_memory_backends():  # what Arrow uses itself, whatever is set
+    for backend in pyarrow.supported_memory_backends():  # Arrow uses some whatever pool is set
         getattr(pyarrow, f"{backend}_memory_pool")().release_unused()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of the GNU C library only
     if trim is not None:
         trim(0)
+    release_code()
 
 
-def give_back_code(library: str = COMPILER) -> None:
-    """Give back the pages of a library's code: they are read again from its file where needed.
+def release_code(library: str = COMPILER) -> None:
+    """Release the pages of a library's code (Linux only). They are read again when they are needed.
 
-    Of memory that is counted the compiler's code is the largest part, and once the kernels are
-    there it is not run. Only what is as in the file is given back: pages that were written to would
-    be lost.
+    The compiler's code is the largest part of a process's resident memory (70 MB), and is not run
+    once the kernels are loaded. Only pages that are as in the library's file are released: others
+    would be lost.
     """
     try:
         text = Path("/proc/self/smaps").read_text()
-    except OSError:  # not Linux
+    except OSError:
         return
     madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     for area in MAPPING.finditer(text):
-        as_in_file = area["written"] == "0" and area["swapped"] == "0" and "w" not in area["may"]
+        as_in_file = area["written"] == "0" and area["swapped"] == "0" and "w" not in area["access"]
         if as_in_file and library in area["file"]:
             start, end = int(area["start"], 16), int(area["end"], 16)
             madvise(start, end - start, mmap.MADV_DONTNEED)
@@ -202,20 +197,21 @@ def rss() -> int:
     """Bytes of memory that this process holds now."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except OSError:  # no /proc (macOS): the peak is the nearest thing to be had
+    except OSError:  # macOS has no /proc: the peak is the closest figure
         return peak_rss()
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def held() -> int:
-    """Bytes that the process holds whatever it does next, to plan a job beside."""
-    release()
-    give_back_code()
+    """Bytes that the process holds now, and those of libraries that are still to be loaded.
+
+    Plans of memory start from it. Call `release` first, so that only what is in use counts.
+    """
     return rss() + CODE_BYTES
 
 
 def peak_rss() -> int:
-    """Bytes of memory that this process held at its highest."""
+    """The maximum of bytes of memory that this process has held."""
     try:
         match = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     except OSError:

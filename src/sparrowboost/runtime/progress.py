@@ -1,4 +1,4 @@
-"""What the user sees of a long job: a bar on a terminal, lines in a log, or nothing."""
+"""Progress of a long job: a bar on a terminal, lines in a log, or nothing."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from sparrowboost.runtime.memory import format_size
 
 log = logging.getLogger("sparrowboost")
 
-LINE_SECONDS = 5.0  # between two lines of plain progress
-COMPILE_SECONDS = 1.0  # kernels that take longer than this are not loaded but compiled: say so
+LINE_SECONDS = 5.0  # between two log lines
+COMPILE_SECONDS = 1.0  # loading the kernels takes longer only if they are compiled
 
 
 class Task(Protocol):
-    """One stretch of work under way."""
+    """A part of a job, in progress."""
 
     def advance(self, n: int, n_bytes: int = 0) -> None:
-        """Say that so much more is done."""
+        """Add to what is done."""
         ...
 
 
 class Progress(Protocol):
-    """Shows tasks one after the other."""
+    """Shows one task after the other."""
 
     def task(self, what: str, total: int | None, unit: str = "rows") -> Any:
         """A context manager that gives a Task."""
         ...
 
     def note(self, text: str) -> None:
-        """Say something in passing."""
+        """Show a message."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -44,7 +44,7 @@ class Progress(Protocol):
 
 
 def make_progress(verbose: int) -> Progress:
-    """A bar if `verbose` and standard error is a terminal, lines if not, nothing with 0."""
+    """Nothing if `verbose` is 0; else a bar if standard error is a terminal, or log lines."""
     if verbose <= 0:
         return Silent()
     return Bar() if sys.stderr.isatty() else Lines()
@@ -52,7 +52,7 @@ def make_progress(verbose: int) -> Progress:
 
 @contextmanager
 def compiling(progress: Progress) -> Iterator[None]:
-    """Says so if loading the kernels takes long: then they are compiled, which is done once."""
+    """Show a message if the kernels are being compiled, which takes seconds and is done once."""
     slow = threading.Timer(
         COMPILE_SECONDS, progress.note, ("compiling the kernels, on the first run only",)
     )
@@ -84,12 +84,21 @@ class Silent:
 
 
 class Lines:
-    """Shows progress as log lines: key=value, one every few seconds and one at the end."""
+    """Shows progress as log lines (key=value).
+
+    Parameters
+    ----------
+    seconds : float
+        Between two lines of a task; one more comes at its end.
+    """
+
+    def __init__(self, seconds: float = LINE_SECONDS) -> None:
+        self._seconds = seconds
 
     def __enter__(self) -> Self:
         self._handler: logging.Handler | None = None
         self._level = log.level
-        if not log.hasHandlers():  # nobody set up logging, and the user asked to be told
+        if not log.hasHandlers():  # logging is not configured, but the user asked for progress
             self._handler = logging.StreamHandler(sys.stderr)
             self._handler.setFormatter(logging.Formatter("%(message)s"))
             log.addHandler(self._handler)
@@ -108,7 +117,7 @@ class Lines:
 
     @contextmanager
     def task(self, what: str, total: int | None, unit: str = "rows") -> Iterator[Task]:
-        task = _LineTask(what, total, unit)
+        task = _LineTask(what, total, unit, self._seconds)
         yield task
         task.line(done=True)
 
@@ -117,37 +126,33 @@ class Lines:
 
 
 class _LineTask:
-    def __init__(self, what: str, total: int | None, unit: str) -> None:
-        self._what, self._total, self._unit = what, total, unit
+    def __init__(self, what: str, total: int | None, unit: str, seconds: float) -> None:
+        self._what, self._total, self._unit, self._seconds = what, total, unit, seconds
         self._n = self._bytes = 0
-        self._start = self._said = time.monotonic()
+        self._start = self._shown = time.monotonic()
 
     def advance(self, n: int, n_bytes: int = 0) -> None:
         self._n += n
         self._bytes += n_bytes
-        if time.monotonic() - self._said >= LINE_SECONDS:
+        if time.monotonic() - self._shown >= self._seconds:
             self.line()
 
     def line(self, *, done: bool = False) -> None:
-        self._said = time.monotonic()
-        seconds = max(self._said - self._start, 1e-9)
+        self._shown = time.monotonic()
+        seconds = max(self._shown - self._start, 1e-9)
         speed = self._n / seconds
         parts = [f"task={self._what!r}", f"{self._unit}={self._n}"]
         if self._total and not done:
             left = max(self._total - self._n, 0) / speed if speed else float("inf")
             parts += [f"of={self._total}", f"seconds_left={left:.0f}"]
-        parts += [
-            f"{self._unit}_per_second={speed:.3g}"
-            if speed < 100
-            else f"{self._unit}_per_second={speed:.0f}"
-        ]
+        parts += [f"{self._unit}_per_second={speed:{'.3g' if speed < 100 else '.0f'}}"]
         parts += [f"bytes={self._bytes}"] if self._bytes else []
         parts += [f"seconds={seconds:.1f}"]
         log.info(" ".join(parts))
 
 
 class Bar:
-    """Shows a bar with rows per second, bytes and time left."""
+    """Shows a bar with rows per second, bytes and the time left."""
 
     def __enter__(self) -> Self:
         from rich import progress as rp

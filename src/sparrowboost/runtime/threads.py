@@ -1,4 +1,4 @@
-"""Work spread over threads, in bounded memory and in the order that it came."""
+"""Work over threads, in bounded memory."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from sparrowboost.runtime.errors import DataError
 A = TypeVar("A")
 B = TypeVar("B")
 
-STOP_SECONDS = 0.1  # how often a blocked producer looks whether anybody still listens
+STOP_SECONDS = 0.1  # between a blocked producer's checks whether its consumer has stopped
 
 
 def prefetch(items: Iterable[A], ahead: int) -> Generator[A]:
-    """The same items, made in a thread of their own, at most `ahead` of them waiting."""
+    """The same items, produced in a background thread; at most `ahead` of them wait."""
     waiting: queue.Queue[tuple[A | None, BaseException | None]] = queue.Queue(ahead)
     stop = threading.Event()
 
@@ -40,7 +40,7 @@ def prefetch(items: Iterable[A], ahead: int) -> Generator[A]:
                 if not put(item, None):
                     return
             put(None, StopIteration())
-        except BaseException as error:  # handed to the reader, who raises it
+        except BaseException as error:  # raised in the consumer
             put(None, error)
 
     thread = threading.Thread(target=produce, name="sparrow-read", daemon=True)
@@ -55,20 +55,20 @@ def prefetch(items: Iterable[A], ahead: int) -> Generator[A]:
             yield item  # type: ignore[misc]
     finally:
         stop.set()
-        if thread.ident is not None:  # interrupted before it began
+        if thread.ident is not None:  # else interrupted before it started
             thread.join()
 
 
 def ordered_map(
     work: Callable[[A], B], items: Iterable[A], n_jobs: int, ahead: int
 ) -> Generator[B]:
-    """``map(work, items)`` over threads: results in order, at most `ahead` unfinished."""
+    """``map(work, items)`` over threads, in order; at most `ahead` items are in progress."""
     with ThreadPoolExecutor(n_jobs, thread_name_prefix="sparrow-work") as pool:
         pending: deque[Future[B]] = deque()
         try:
             for item in items:
                 pending.append(pool.submit(work, item))
-                del item  # the pool's reference is enough
+                del item  # so that its memory is freed when the work is done
                 if len(pending) >= ahead:
                     yield pending.popleft().result()
             while pending:
@@ -79,26 +79,25 @@ def ordered_map(
 
 
 def check_jobs(n_jobs: int | None) -> int:
-    """How many threads to use; None and -1 stand for all that this process may."""
+    """The number of threads to use; None and -1 mean one for each available core."""
     if n_jobs is None or n_jobs == -1:
-        # A process may be bound to some of the cores, where the system can say so.
-        bound = getattr(os, "sched_getaffinity", None)
-        cores = len(bound(0)) if bound else os.cpu_count() or 1
-        # joblib sets this in each of its workers, so that all of them together use the cores once.
-        told = os.environ.get("NUMBA_NUM_THREADS", "")
-        return min(cores, int(told)) if told.isdigit() and int(told) > 0 else cores
+        affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
+        cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+        # joblib sets this in its workers, so that together they do not use more than all cores.
+        share = os.environ.get("NUMBA_NUM_THREADS", "")
+        return min(cores, int(share)) if share.isdigit() and int(share) > 0 else cores
     if not isinstance(n_jobs, int | np.integer) or n_jobs < 1:
         raise DataError(f"n_jobs={n_jobs!r}: give a number of threads, or -1 for all.")
     return int(n_jobs)
 
 
 class WorkerPool:
-    """A few threads that share out a list of jobs. Who does which changes nothing in the result.
+    """Threads that run lists of jobs. The result must not depend on which thread runs which job.
 
     Parameters
     ----------
     n_jobs : int
-        Threads at work, the caller's included.
+        Number of threads, the caller's included.
     """
 
     def __init__(self, n_jobs: int) -> None:
@@ -106,18 +105,18 @@ class WorkerPool:
         self._pool = ThreadPoolExecutor(max(n_jobs - 1, 1), thread_name_prefix="sparrow-scan")
 
     def run(self, jobs: Sequence[Callable[[], None]]) -> None:
-        """Do all jobs, in any order; the first error is raised when all threads are back."""
+        """Run all jobs, in any order. An error is raised when all threads have finished."""
         if len(jobs) == 1:
             jobs[0]()
             return
-        todo = iter(jobs)
+        remaining = iter(jobs)
 
         def work() -> None:
-            for job in todo:
+            for job in remaining:
                 job()
 
-        helpers = min(self.n_jobs, len(jobs)) - 1
-        pending = [self._pool.submit(work) for _ in range(helpers)]
+        others = min(self.n_jobs, len(jobs)) - 1
+        pending = [self._pool.submit(work) for _ in range(others)]
         try:
             work()
         finally:

@@ -13,7 +13,7 @@ from sparrowboost.readers.formats import OpenOptions, check_format
 from sparrowboost.readers.labels import Value
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.readers.table import ColumnLike, Table, name_list, open_table
-from sparrowboost.runtime.memory import give_back_early, resolve_limit
+from sparrowboost.runtime.memory import apply_limit, release
 from sparrowboost.runtime.progress import compiling, make_progress
 from sparrowboost.runtime.random_state import RandomState, check_seed
 from sparrowboost.runtime.threads import check_jobs
@@ -116,9 +116,7 @@ def ingest(
     (4, ('no', 'yes'), ('red', 'blue'))
     """
     check_format(format)
-    limit = resolve_limit(memory_limit)
-    if memory_limit is not None:
-        give_back_early()
+    limit = apply_limit(memory_limit)
     n_jobs, seed = check_jobs(n_jobs), check_seed(random_state)
     run = None
     if resume:
@@ -147,6 +145,7 @@ def ingest(
             )
             with compiling(progress):
                 warm_up(table.features.values())
+            release()
             plan = IngestPlan.make(limit, table, n_jobs, trained=not wait)
             binning, row_bytes = find_bins(table, plan, seed, progress)
         # With `positive`, the other classes are not known before all labels are read.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sparrowboost.readers.formats import Kind
 from sparrowboost.readers.table import AHEAD, Table
-from sparrowboost.runtime.budget import LIBRARIES, Budget, default_parts
+from sparrowboost.runtime.budget import LIBRARIES, Budget, blocks_in_flight, default_parts
 from sparrowboost.runtime.memory import CODE_BYTES, held
 from sparrowboost.runtime.progress import log
 from sparrowboost.store.binning import WORK_DTYPES
@@ -86,7 +86,7 @@ class IngestPlan:
         quarter = free // 4
         # Blocks wait before and after binning, and each thread works on one; allocators keep half
         # as much again.
-        blocks = 3 * (2 * AHEAD + n_jobs + 2) // 2
+        blocks = 3 * blocks_in_flight(AHEAD, n_jobs) // 2
         block_bytes = min(
             max(MAX_BLOCK_BYTES, COLUMN_BYTES * len(table.read_columns)), quarter // blocks
         )
