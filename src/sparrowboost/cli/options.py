@@ -40,7 +40,9 @@ def add_jobs(parser: Any) -> None:
     parser.add_argument("--jobs", type=int, help="number of threads (default: all available CPUs)")
 
 
-def add_memory(parser: Any, default: str = "a quarter of the memory of the machine or container") -> None:
+def add_memory(
+    parser: Any, default: str = "a quarter of the memory of the machine or container"
+) -> None:
     parser.add_argument("--memory", help=f"memory limit, such as 512MB (default: {default})")
 
 
