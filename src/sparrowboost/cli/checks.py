@@ -42,7 +42,7 @@ def check_outputs(args: argparse.Namespace) -> None:
             check_apart(file, args.data)
         check_apart(file, args.valid)
     if args.report:
-        from sparrowboost.report.plots import check_matplotlib
+        from sparrowboost.report.style import check_matplotlib
 
         check_matplotlib()
 
