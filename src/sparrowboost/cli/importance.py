@@ -49,8 +49,8 @@ def run(args: argparse.Namespace) -> None:
     rows = [(f"{share:.2%}", name) for name, share in shown]
     show_table((f"share of {args.kind}", "feature"), rows, right=(0,))
     if len(shown) < len(ranked):
-        unused = sum(share == 0 for share in shares)
-        print(f"{len(shown)} of {len(ranked)} features; {unused} are not used by the model")
+        used = sum(share > 0 for share in shares)
+        print(f"{len(shown)} of {len(ranked)} features; the model uses {used} (--top 0 shows them)")
 
 
 def _count(text: str) -> int:

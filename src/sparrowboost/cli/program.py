@@ -87,17 +87,21 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"sparrow {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="command")
+    commands = parser.add_subparsers(metavar="command")
     for command in COMMANDS:
         command.add_to(commands)
     return parser
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments of a call; an unknown option is reported with those of its command."""
-    args, unknown = make_parser().parse_known_args(argv)
+    """The arguments of a call; an unknown option is reported with the usage of its command."""
+    parser = make_parser()
+    args, unknown = parser.parse_known_args(argv)
+    command = getattr(args, "parser", parser)
     if unknown:
-        args.parser.error(_unknown(unknown, args.parser))
+        command.error(_unknown(unknown, command))
+    if command is parser:
+        parser.error("a command is missing; see `sparrow --help`.")
     return args
 
 

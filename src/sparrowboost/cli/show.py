@@ -37,8 +37,10 @@ def label_meaning(data: Dataset | Model) -> str:
 
 def work(last: Event, n_rules: int) -> str:
     """What training read and scanned, in words."""
+    one = last.n_samples == 1
+    samples = "one sample" if one else f"{last.n_samples} samples, the last"
     return (
-        f"samples: {last.n_samples}, the last of {last.sample_rows:,} rows; "
+        f"{samples} of {last.sample_rows:,} rows; "
         f"{last.rows_read / last.rows_kept:.1f} rows read per row kept; "
         f"{last.rows_read / max(n_rules, 1):,.0f} read and "
         f"{last.rows_scanned / max(n_rules, 1):,.0f} scanned per split, of {n_rules} splits"
