@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/pictures.md: two trainings on a made table, in about a minute.
+"""Makes the pictures of docs/pictures.md: two trainings on a synthetic table, in about a minute.
 
 python docs/make_pictures.py
 """
