@@ -18,7 +18,9 @@ def add_to(commands: Any) -> None:
         "Train and test on human chromosome 21, which comes with the package.",
         "sparrow demo --memory 512MB",
     )
-    parser.add_argument("--memory", default="512MB", help="memory limit (default: %(default)s)")
+    parser.add_argument(
+        "--memory", metavar="SIZE", default="512MB", help="memory limit (default: %(default)s)"
+    )
     parser.add_argument("--keep", metavar="DIR", help="keep the data and the store in this folder")
     add_quiet(parser)
 

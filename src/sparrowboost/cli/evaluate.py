@@ -37,8 +37,10 @@ def add_to(commands: Any) -> None:
     )
     parser.add_argument("model", help="model file")
     parser.add_argument("data", nargs="+", help=FILES)
-    parser.add_argument("--label", help="label column (default: as in the training data)")
-    parser.add_argument("--weight", help="sample weight column")
+    parser.add_argument(
+        "--label", metavar="COLUMN", help="label column (default: as in the training data)"
+    )
+    parser.add_argument("--weight", metavar="COLUMN", help="sample weight column")
     add_format(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_memory(parser, SOME_BLOCKS)

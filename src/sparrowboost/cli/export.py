@@ -19,7 +19,9 @@ def add_to(commands: Any) -> None:
         "sparrow export model.json -o model.xgb.json",
     )
     parser.add_argument("model", help="model file")
-    parser.add_argument("-o", "--output", required=True, help="file to write: .json")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", required=True, help="file to write: .json"
+    )
     parser.add_argument(
         "--data", nargs="+", help="files whose rows give the leaves their weights, for SHAP values"
     )

@@ -33,7 +33,9 @@ def add_to(commands: Any) -> None:
         "sparrow ingest 'data/*.parquet' --label clicked --memory 512MB -o store/",
     )
     parser.add_argument("data", nargs="+", help=FILES)
-    parser.add_argument("-o", "--output", required=True, help="folder of the new store")
+    parser.add_argument(
+        "-o", "--output", metavar="STORE", required=True, help="folder of the new store"
+    )
     add_columns(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace an existing store")
     parser.add_argument(

@@ -16,6 +16,8 @@ def _rows(text: str) -> int | str:
     return text if text == "auto" else int(text)
 
 
+METAVARS: dict[Callable[[str], Any], str] = {float: "X", str: "NAME"}
+
 # Options that are not given keep the library's defaults.
 LEARNER: tuple[Option, ...] = (
     ("n_estimators", int, "maximum number of trees (default: 100)"),
@@ -90,7 +92,11 @@ def add_learner(parser: Any) -> None:
 def _add(group: Any, options: tuple[Option, ...]) -> None:
     for name, kind, what in options:
         group.add_argument(
-            "--" + name.replace("_", "-"), dest=name, type=_typed(kind), metavar="X", help=what
+            "--" + name.replace("_", "-"),
+            dest=name,
+            type=_typed(kind),
+            metavar=METAVARS.get(kind, "N"),
+            help=what,
         )
 
 

@@ -37,35 +37,44 @@ def add_quiet(parser: Any) -> None:
 
 
 def add_jobs(parser: Any) -> None:
-    parser.add_argument("--jobs", type=int, help="number of threads (default: all available CPUs)")
+    parser.add_argument(
+        "--jobs", type=int, metavar="N", help="number of threads (default: all available CPUs)"
+    )
 
 
 def add_memory(
     parser: Any, default: str = "a quarter of the memory of the machine or container"
 ) -> None:
-    parser.add_argument("--memory", help=f"memory limit, such as 512MB (default: {default})")
+    parser.add_argument(
+        "--memory", metavar="SIZE", help=f"memory limit, such as 512MB (default: {default})"
+    )
 
 
 def add_seed(parser: Any) -> None:
-    parser.add_argument("--seed", type=int, default=0, help="random state (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=int, metavar="N", default=0, help="random state (default: %(default)s)"
+    )
 
 
 def add_columns(parser: Any) -> None:
     """Which columns are label, weight and features, and how files are read."""
-    parser.add_argument(
-        "--label", help="label column (or a .npy file); libsvm files contain their labels"
+    group = parser.add_argument_group("columns and formats")
+    group.add_argument(
+        "--label",
+        metavar="COLUMN",
+        help="label column (or a .npy file); libsvm files contain their labels",
     )
-    parser.add_argument("--weight", help="sample weight column (or a .npy file)")
-    parser.add_argument("--positive", help="label to train against all others")
+    group.add_argument("--weight", metavar="COLUMN", help="sample weight column (or a .npy file)")
+    group.add_argument("--positive", metavar="VALUE", help="label to train against all others")
     for option, what in (
         ("--columns", "columns to use as features"),
         ("--exclude", "columns to leave out"),
         ("--categorical", "columns to treat as categories"),
     ):
-        parser.add_argument(
+        group.add_argument(
             option, metavar="A,B", action="append", help=f"{what}; separate by commas or repeat"
         )
-    add_format(parser)
+    add_format(group)
 
 
 def add_format(parser: Any) -> None:
@@ -74,7 +83,9 @@ def add_format(parser: Any) -> None:
         "--no-header", dest="header", action="store_false", help="CSV files have no header line"
     )
     parser.add_argument(
-        "--format", help="format of files whose suffix does not show it: parquet, csv, ..."
+        "--format",
+        metavar="NAME",
+        help="format of files whose suffix does not show it: parquet, csv, ...",
     )
 
 

@@ -29,7 +29,9 @@ def add_to(commands: Any) -> None:
     )
     parser.add_argument("model", help="model file")
     parser.add_argument("data", nargs="+", help=FILES)
-    parser.add_argument("-o", "--output", required=True, help="file to write: .parquet or .csv")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", required=True, help="file to write: .parquet or .csv"
+    )
     parser.add_argument(
         "--keep",
         metavar="A,B",

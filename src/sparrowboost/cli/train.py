@@ -39,9 +39,13 @@ def add_to(commands: Any) -> None:
         "sparrow train 'data/*.parquet' --label clicked --memory 1GB -o model.json",
     )
     parser.add_argument("data", nargs="+", help=f"folder of a store; or {FILES}")
-    parser.add_argument("-o", "--output", required=True, help="model file: .json or .json.gz")
+    parser.add_argument(
+        "-o", "--output", metavar="MODEL", required=True, help="model file: .json or .json.gz"
+    )
     add_columns(parser)
-    parser.add_argument("--valid", help="files of validation data, with the same label column")
+    parser.add_argument(
+        "--valid", metavar="FILES", help="files of validation data, with the same label column"
+    )
     parser.add_argument(
         "--validation-fraction",
         type=float,
