@@ -61,13 +61,13 @@ def main() -> None:
 
 
 def save(figure, name: str) -> None:
-    """As a PNG of few colours."""
+    """Save as a PNG of few colours."""
     from PIL import Image
 
     path = IMG / name
     figure.savefig(path, dpi=DPI)
     with Image.open(path) as image:
-        image.convert("RGB").quantize(64).save(path, optimize=True)
+        image.convert("RGB").quantize(128).save(path, optimize=True)
 
 
 if __name__ == "__main__":
