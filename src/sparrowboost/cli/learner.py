@@ -84,7 +84,7 @@ def add_learner(parser: Any) -> None:
         "--balanced", action="store_true", help="give both labels the same total weight"
     )
     paper = parser.add_argument_group(
-        "the paper's constants (rarely changed)", "see docs/learner.md"
+        "the paper's constants (rarely changed)", "see docs/parameters.md"
     )
     _add(paper, PAPER)
 

@@ -30,7 +30,7 @@ GAP = 0.1
 LIKELY = 2.0  # standard deviations, which one draw in 20 exceeds
 RATIOS = (-0.3, 1.3)  # range shown of the loss reduction on fresh rows over that on trees' own
 FAR = 6.0  # standard deviations; where rows weigh next to nothing, -100 is harmless
-MANY = 40  # draws, from which on dots are small
+MANY = 40  # draws: with more, dots are smaller
 
 
 def plot_draws(history: History, ax: Axes | None = None) -> Axes:
