@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/pictures.md: two trainings on a made table, in about a minute.
+"""Makes the pictures of docs/pictures.md: two trainings on a synthetic table, in about a minute.
 
 python docs/make_pictures.py
 """
@@ -61,13 +61,13 @@ def main() -> None:
 
 
 def save(figure, name: str) -> None:
-    """As a PNG of few colours."""
+    """Save as a PNG of few colours."""
     from PIL import Image
 
     path = IMG / name
     figure.savefig(path, dpi=DPI)
     with Image.open(path) as image:
-        image.convert("RGB").quantize(64).save(path, optimize=True)
+        image.convert("RGB").quantize(128).save(path, optimize=True)
 
 
 if __name__ == "__main__":

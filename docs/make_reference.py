@@ -157,16 +157,15 @@ def _exit_codes() -> str:
 
 
 def _command(name: str, parser: argparse.ArgumentParser, every: set[str]) -> str:
-    needed = [a for a in parser._actions if a.required]
-    usage = " ".join([f"sparrow {name}", *map(_needed, needed), "[options]"])
     example = (parser.epilog or "").removeprefix("example:\n").strip()
-    parts = [f"## sparrow {name}", parser.description or "", f"    {usage}"]
+    parts = [f"## sparrow {name}", parser.description or "", f"    {parser.usage}"]
     plain = [group for group in parser._action_groups if not group.description]
     own = [a for group in plain for a in group._group_actions if not set(a.option_strings) & every]
     parts.append(_table(own))
     for group in parser._action_groups:
         if group.description:
-            parts.append(f"Of the {group.title} ({_linked(group.description)}):")
+            title = (group.title or "").capitalize()
+            parts.append(f"{title}; {_linked(group.description)}:")
             parts.append(_table(group._group_actions))
     parts.append(f"Example:\n\n    {example}")
     return "\n\n".join(parts)
@@ -185,10 +184,6 @@ def _table(actions: list[argparse.Action]) -> str:
         left = f"{names} {value}".strip() if names else f"`{value}`"
         rows.append(f"| {left} | {words} |")
     return "\n".join(rows)
-
-
-def _needed(action: argparse.Action) -> str:
-    return " ".join([*action.option_strings[:1], _value(action)])
 
 
 def _value(action: argparse.Action) -> str:

@@ -1,6 +1,6 @@
-"""Cross-validation on files: how many trees, and how sure that is.
+"""Cross-validation on files: how many trees to grow, and how certain that is.
 
-The rows are ingested once. Folds are views of the same store, so that nothing is copied and a table
+The rows are ingested once. Folds are views of the same store, so nothing is copied, and a table
 larger than memory can be cross-validated within the limit.
 """
 
@@ -14,7 +14,7 @@ from sparrowboost.datasets import make_large
 
 
 def main(rows: int = 100_000) -> sparrowboost.Model:
-    """Choose leaves and trees by cross-validation; gives the model of all rows."""
+    """Choose leaves and trees by cross-validation; return a model of all rows."""
     with tempfile.TemporaryDirectory() as folder:
         path = make_large(Path(folder) / "train.parquet", rows)
         data = sparrowboost.ingest(path, label="y", memory_limit="1GB", verbose=0)

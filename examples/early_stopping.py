@@ -1,4 +1,4 @@
-"""Early stopping in three ways: rows set aside, rows of your own, and a rule of your own."""
+"""Early stopping in three ways: rows set aside, your own rows, and your own rule."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from sparrowboost.views import split
 
 
 def main(rows: int = 200_000) -> dict[str, int]:
-    """Train in each way; gives how many trees each kept."""
+    """Train in each way; return the number of trees that each kept."""
     kept = {}
     with tempfile.TemporaryDirectory() as folder:
         train = make_large(Path(folder) / "train.parquet", rows)
         valid = make_large(Path(folder) / "valid.parquet", rows // 10, stream=1)
         params = {"n_estimators": 400, "learning_rate": 0.5, "random_state": 0}
 
-        # The estimator sets a tenth of the rows aside, with its share of both labels.
+        # The estimator sets aside a tenth of the rows of each label.
         clf = SparrowClassifier(early_stopping_rounds=10, **params).fit(train, y="y")
         kept["set aside"] = clf.n_iter_
         print(f"set aside: {clf.n_iter_} trees, log loss {clf.best_score_:.4f}")
 
-        # Rows of your own. Where rows belong together (a user's, a day's), set them apart so.
+        # Your own rows. Use this if rows belong together, such as those of a user or a day.
         clf = SparrowClassifier(early_stopping_rounds=10, eval_metric="auc", **params)
         clf.fit(train, y="y", eval_set=valid)
         kept["own rows"] = clf.n_iter_
         print(f"own rows: {clf.n_iter_} trees, AUC {clf.best_score_:.4f}")
 
-        # A rule of your own is a callback. Of a store, `split` makes views: nothing is copied.
+        # Your own rule is a callback. `split` makes views of a store, without copying it.
         def after_a_while(event: Event) -> bool:
             return event.n_trees >= 50 or event.seconds > 20
 

@@ -13,23 +13,23 @@ MEMORY = "512MB"
 
 
 def make_files(folder: Path, rows: int) -> None:
-    """Four files to train on and one to test on; each `stream` has other rows of one concept."""
+    """Four files to train on and one to test on; each `stream` has different rows."""
     for part in range(4):
         make_large(folder / f"train-{part}.parquet", rows // 4, stream=part)
     make_large(folder / "test.parquet", rows // 8, stream=4)
 
 
 def main(rows: int = 4_400_000) -> Path:
-    """Make files, train on them and predict; gives the predictions' file."""
+    """Make files, train on them and predict; return the path of the predictions."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_files(folder, rows)
-        # Once: the rows are binned, shuffled and written, at a byte for each value.
+        # Once: the rows are binned, shuffled and written, with a byte per value.
         data = sparrowboost.ingest(
             str(folder / "train-*.parquet"), label="y", path=folder / "store", memory_limit=MEMORY
         )
         print(f"{data.n_rows:,} rows, {data.n_bytes / 1e6:,.0f} MB")
-        # As often as you like, also later and in other processes: Dataset(folder / "store").
+        # Any number of times, also later and in other processes: Dataset(folder / "store").
         for leaves in (4, 16):
             model = sparrowboost.train(
                 data, max_leaves=leaves, learning_rate=0.3, memory_limit=MEMORY, verbose=0

@@ -1,8 +1,8 @@
 """Rare positives: what class weights change, and what they do not.
 
-Rare positives need no help to be learned: half of all weight is theirs from the start. Class
-weights change what a probability means, and with it which rows are above 1/2; of the order of the
-rows they change little. Average precision judges the order.
+Rare positives need no help to be learned: from the start they have half of the total weight. Class
+weights change what a probability means, and so which rows are above 1/2. They hardly change the
+order of the rows, which average precision measures.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from sparrowboost.views import split
 
 
 class Logging:
-    """Gives each tree's numbers to a function such as `mlflow.log_metrics`."""
+    """Passes each tree's numbers to a function such as `mlflow.log_metrics`."""
 
     def __init__(self, log_metrics: Callable[..., Any], every: int = 1) -> None:
         self._log, self._every = log_metrics, every

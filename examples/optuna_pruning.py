@@ -1,4 +1,4 @@
-"""Search for parameters with Optuna; trials that promise little end after a few trees."""
+"""Search for parameters with Optuna; unpromising trials end after a few trees."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def try_parameters(trial: Any, data: sparrowboost.Dataset) -> Pruning:
 
 
 def search(data: sparrowboost.Dataset, n_trials: int = 15) -> Any:
-    """An Optuna study of so many trials."""
+    """An Optuna study of `n_trials` trials."""
     import optuna
 
     def objective(trial: Any) -> float:

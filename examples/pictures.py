@@ -1,4 +1,4 @@
-"""Watch a training with a callback, draw it, and write the report."""
+"""Watch a training with a callback, draw it, and write its report."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A classifier on a data frame: fit, predict, and what the model uses.
 
-Words are categories, empty cells are missing values, labels are any two values: nothing has to be
-encoded or filled in before.
+Strings are categories, empty cells are missing values, and labels are any two values. There is
+nothing to encode or fill in first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sparrowboost import SparrowClassifier
 
 
 def make_customers(n: int) -> tuple[pd.DataFrame, np.ndarray]:
-    """A made table of customers, and whether they stay or leave."""
+    """A synthetic table of customers, and whether they stay or leave."""
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(
         {

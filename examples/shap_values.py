@@ -1,4 +1,4 @@
-"""SHAP values of a model, by way of XGBoost: which feature moved a row's score, and how far.
+"""SHAP values of a model, through XGBoost: which features moved a row's score, and how far.
 
 Needs xgboost, shap and pandas.
 """

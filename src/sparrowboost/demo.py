@@ -1,10 +1,11 @@
-"""The demonstration: the main job on a data set that comes with the package."""
+"""The demonstration: ingest, train and predict on a data set that comes with the package."""
 
 from __future__ import annotations
 
 import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +27,7 @@ N_ESTIMATORS, MAX_LEAVES, LEARNING_RATE = 150, 4, 0.2
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demonstration made, and what it took."""
+    """What the demonstration produced, and what it cost."""
 
     dataset: Dataset
     model: Model
@@ -46,19 +47,26 @@ class DemoResult:
 
 def run_demo(*, memory_limit: str, keep: str | None, verbose: int) -> DemoResult:
     """Find splice sites: train on one part of chromosome 21, test on another, in little memory."""
-    with ExitStack() as stack:
-        if keep is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sparrow-demo-")))
-        else:
-            folder = Path(keep)
-            if folder.exists():
-                raise StoreError(f"{folder}: exists already; choose a folder that does not.")
-            folder.mkdir(parents=True)
-        marks = [time.perf_counter()]
-        with make_progress(verbose) as progress, progress.task("expanding chromosome", None):
-            source = write_splice(folder / "splice-train.parquet", "train")
-            test = write_splice(folder / "splice-test.parquet", "test")
-        marks.append(time.perf_counter())
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="sparrow-demo-") as name:
+            return _run(Path(name), memory_limit, verbose)
+    folder = Path(keep)
+    if folder.exists():
+        raise StoreError(f"{folder}: exists already; choose a folder that does not.")
+    folder.mkdir(parents=True)
+    return _run(folder, memory_limit, verbose)
+
+
+def _run(folder: Path, memory_limit: str, verbose: int) -> DemoResult:
+    seconds: dict[str, float] = {}
+    with (
+        _timed(seconds, "write"),
+        make_progress(verbose) as progress,
+        progress.task("expanding chromosome", None),
+    ):
+        source = write_splice(folder / "splice-train.parquet", "train")
+        test = write_splice(folder / "splice-test.parquet", "test")
+    with _timed(seconds, "ingest"):
         dataset = ingest(
             source,
             label="y",
@@ -67,8 +75,8 @@ def run_demo(*, memory_limit: str, keep: str | None, verbose: int) -> DemoResult
             verbose=verbose,
         )
         release()
-        marks.append(time.perf_counter())
-        events: list[Event] = []
+    events: list[Event] = []
+    with _timed(seconds, "train"):
         model = train(
             dataset,
             memory_limit=memory_limit,
@@ -78,31 +86,38 @@ def run_demo(*, memory_limit: str, keep: str | None, verbose: int) -> DemoResult
             max_leaves=MAX_LEAVES,
             learning_rate=LEARNING_RATE,
         )
-        marks.append(time.perf_counter())
-        with make_progress(verbose) as progress, progress.task("predicting", None) as task:
-            scores = []
-            for part in model.iter_scores(test):
-                scores.append(part)
-                task.advance(len(part))
-        marks.append(time.perf_counter())
-        label, score = _labels(test), np.concatenate(scores)
-        write, read, fit, predict = np.diff(marks)
-        return DemoResult(
-            dataset=dataset,
-            model=model,
-            last=events[-1],
-            n_rules=sum(len(tree.feature) for tree in model.trees),
-            n_test=len(label),
-            n_test_positive=int(label.sum()),
-            auc=auc(label, score),
-            average_precision=average_precision(label, score),
-            source_bytes=source.stat().st_size,
-            write_seconds=write,
-            ingest_seconds=read,
-            train_seconds=fit,
-            predict_seconds=predict,
-            peak_bytes=peak_rss(),
-        )
+    with _timed(seconds, "predict"):
+        score = _predict(model, test, verbose)
+    label = _labels(test)
+    return DemoResult(
+        dataset=dataset,
+        model=model,
+        last=events[-1],
+        n_rules=sum(len(tree.feature) for tree in model.trees),
+        n_test=len(label),
+        n_test_positive=int(label.sum()),
+        auc=auc(label, score),
+        average_precision=average_precision(label, score),
+        source_bytes=source.stat().st_size,
+        **{f"{step}_seconds": of for step, of in seconds.items()},
+        peak_bytes=peak_rss(),
+    )
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], step: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    seconds[step] = time.perf_counter() - start
+
+
+def _predict(model: Model, path: Path, verbose: int) -> np.ndarray:
+    scores = []
+    with make_progress(verbose) as progress, progress.task("predicting", None) as task:
+        for part in model.iter_scores(path):
+            scores.append(part)
+            task.advance(len(part))
+    return np.concatenate(scores)
 
 
 def _labels(path: Path) -> np.ndarray:

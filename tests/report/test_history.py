@@ -89,7 +89,7 @@ def test_json_that_was_taken_does_not_change_as_training_goes_on(dataset):
 
 @pytest.mark.parametrize("data", [{}, {"format": "sparrow-model"}, [], None])
 def test_what_is_no_history_is_refused(data):
-    with pytest.raises(DataError, match="not a history"):
+    with pytest.raises(DataError, match="not the history"):
         History.from_json(data)
 
 

@@ -95,11 +95,11 @@ def test_the_page_tells_what_was_trained_on_what(page, run, dataset):
     rules = sum(history.trees["n_rules"])
     for fact in (
         "The model has 25 trees of up to 31 leaves.",
-        f"20,000 rows of 6 features, {dataset.n_positive:,} of them positive",
-        "Training ended with all the trees that were asked for.",
+        f"20,000 rows of 6 features; {dataset.n_positive:,} rows are positive",
+        "Training ended after the requested number of trees.",
         f"{totals['n_samples']} samples drawn, the last of {history.samples['rows'][-1]:,} rows",
-        f"{totals['rows_read'] / totals['rows_kept']:.3g} rows read for each row kept",
-        f"{totals['rows_scanned'] / rules:,.0f} rows scanned for each split",
+        f"{totals['rows_read'] / totals['rows_kept']:.3g} rows read per row kept",
+        f"{totals['rows_scanned'] / rules:,.0f} rows scanned per split",
         f"{max(history.scores['auc']):.4g} best validation AUC",
         f"{min(history.scores['log_loss']):.4g} best validation log loss",
         "peak memory of the process",
@@ -160,8 +160,8 @@ def test_without_data_parameters_or_validation_the_page_has_what_there_is(datase
     path = write_report(tmp_path / "a.html", model, history)
     words = words_of(path)
     assert path.read_text("utf-8").count("<svg") == 3
-    assert "sample, which is all rows" in words
-    assert "none were drawn" in words
+    assert "sample: all rows" in words
+    assert "no samples were drawn" in words
     assert "validation" not in words
     assert "Parameters" not in words
     assert "features 6" in words
@@ -175,7 +175,7 @@ def test_the_page_shows_of_draws_what_is_known(run, dataset, tmp_path):
 
     def shown(history, model=run[0]):
         words = words_of(write_report(path, model, history))
-        return "loss fell by these trees on fresh rows" in words, "a draw stands for" in words
+        return "loss reduction on fresh rows" in words, "label that it represents" in words
 
     data["samples"] = samples | looks
     assert shown(History.from_json(data)) == (True, True)
@@ -206,7 +206,7 @@ def test_a_report_of_an_early_stop_tells_how_many_trees_were_kept(dataset, tmp_p
     words = words_of(write_report(tmp_path / "a.html", model, history))
     assert model.n_trees < history.totals["n_trees"]
     assert f"has {model.n_trees} trees (the best of {history.totals['n_trees']})" in words
-    assert "when the validation score had stopped improving" in words
+    assert "because the validation score had stopped improving" in words
 
 
 def test_a_training_without_any_tree_has_a_report_too(tmp_path):
@@ -215,7 +215,7 @@ def test_a_training_without_any_tree_has_a_report_too(tmp_path):
     model = train(dataset, callbacks=[history], verbose=0)
     assert model.n_trees == 0
     path = write_report(tmp_path / "a.html", model, history, dataset=dataset)
-    assert "when no split stood out from noise any more" in words_of(path)
+    assert "because no further split could be told from noise" in words_of(path)
     assert "<svg" not in path.read_text("utf-8")
     write_report(path, model, History())  # one that heard nothing
 

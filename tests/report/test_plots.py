@@ -10,19 +10,16 @@ import pytest
 
 from builders import made_rows, make_model, make_stump, numbered_rows
 from sparrowboost import DataError, History, MissingExtraError, feature_importances, ingest, train
-from sparrowboost.report.plots import (
-    FAR,
-    LEVELS,
-    MAX_COLUMNS,
-    MAX_NAME,
-    RATIOS,
+from sparrowboost.plots import (
     plot_draws,
     plot_edges,
     plot_importance,
     plot_sample,
     plot_training,
-    shorten,
 )
+from sparrowboost.report.draws_plot import FAR, RATIOS
+from sparrowboost.report.sample_plot import LEVELS, MAX_COLUMNS
+from sparrowboost.report.style import MAX_NAME, shorten
 
 matplotlib = pytest.importorskip("matplotlib", reason="pictures need matplotlib")
 matplotlib.use("Agg")
@@ -151,7 +148,7 @@ def test_bars_are_the_importances_from_the_largest_on(drawn, ax, kind):
     assert middles == pytest.approx(ax.get_yticks())
     assert ax.yaxis_inverted()
     assert [text.get_text() for text in ax.texts] == [f"{s:.1%}" for s in share[order]]
-    assert ax.get_xlabel().endswith("3 of 4 features")
+    assert ax.get_xlabel().endswith("(top 3 of 4 features)")
 
 
 def model_of(names, features):
@@ -167,7 +164,7 @@ def model_of(names, features):
 def test_features_without_splits_have_no_bar(ax):
     plot_importance(model_of(["a", "b", "c"], [1, 1, 0]), ax)
     assert [label.get_text() for label in ax.get_yticklabels()] == ["b", "a"]
-    assert ax.get_xlabel() == "share of the loss removed, 2 of 3 features"
+    assert ax.get_xlabel() == "share of the loss reduction (top 2 of 3 features)"
 
 
 def test_a_model_without_splits_has_no_picture(dataset):
@@ -242,8 +239,8 @@ def test_new_samples_are_marked_by_reason(drawn, ax):
     plot_sample(history, ax)
     markers = set()
     for reason, label in (
-        ("rules", "rules enough"), ("n_eff", "n_eff fell"), ("no split stands out", "no split"),
-        ("patience", "no better"),
+        ("rules", "enough splits"), ("n_eff", "n_eff fell"), ("no split stands out", "no split"),
+        ("patience", "no improvement"),
     ):  # fmt: skip
         line = labelled(ax, label)
         at = [
@@ -368,7 +365,7 @@ def test_advantages_are_drawn_as_certified_measured_and_on_fresh_rows(drawn, ax)
 def test_falls_are_drawn_as_what_fresh_rows_see_of_them(ax):
     plot_draws(with_looks(**LOOKS), ax)
     falls, rows = ax.child_axes
-    line = labelled(falls, "fall of the loss")
+    line = labelled(falls, "loss reduction")
     np.testing.assert_allclose(line.get_ydata(), [np.nan, 0.9, 0.25, np.nan])
     (bars,) = falls.collections
     bars = [segment[:, 1] for segment in bars.get_segments() if len(segment)]
@@ -382,7 +379,7 @@ def test_deviations_of_labels_are_drawn_between_lines_at_two(ax):
     rows = ax.child_axes[1]
     for label in ("negative", "positive"):
         np.testing.assert_array_equal(
-            labelled(rows, label).get_ydata(), LOOKS[f"deviation_{label}"]
+            labelled(rows, f"{label} rows").get_ydata(), LOOKS[f"deviation_{label}"]
         )
     levels = [line.get_ydata()[0] for line in rows.lines if line.get_linestyle() == "--"]
     assert levels == [-2, 2]
@@ -393,16 +390,16 @@ def test_what_is_off_the_scale_stands_at_its_end(ax):
     off = {"fresh": [None, 9.0, -9.0, None], "deviation_negative": [0.0, -124.0, 8.0, 0.0]}
     plot_draws(with_looks(**LOOKS | off), ax)
     falls, rows = ax.child_axes
-    assert labelled(falls, "fall of the loss").get_ydata()[1:3].tolist() == [*RATIOS[::-1]]
+    assert labelled(falls, "loss reduction").get_ydata()[1:3].tolist() == [*RATIOS[::-1]]
     assert falls.get_ylim() == RATIOS
-    assert labelled(rows, "negative").get_ydata().tolist() == [0.0, -FAR, FAR, 0.0]
+    assert labelled(rows, "negative rows").get_ydata().tolist() == [0.0, -FAR, FAR, 0.0]
     assert rows.get_ylim()[0] < -FAR
     ax.figure.canvas.draw()
 
 
 def test_trees_that_gained_nothing_have_no_ratio(ax):
     plot_draws(with_looks(**LOOKS | {"own": [None, 0.0, -0.1, None]}), ax)
-    assert np.isnan(labelled(ax.child_axes[0], "fall of the loss").get_ydata()).all()
+    assert np.isnan(labelled(ax.child_axes[0], "loss reduction").get_ydata()).all()
     ax.figure.canvas.draw()
 
 
@@ -418,7 +415,7 @@ def test_samples_that_do_not_look_back_show_their_deviations(ax):
     plot_draws(with_looks(**columns), ax)
     assert ax.child_axes == []
     assert ax.get_xlabel() == "sample"
-    assert labelled(ax, "positive").get_ydata().tolist() == LOOKS["deviation_positive"]
+    assert labelled(ax, "positive rows").get_ydata().tolist() == LOOKS["deviation_positive"]
 
 
 def test_a_training_without_draws_has_none_to_be_judged(whole, drawn):

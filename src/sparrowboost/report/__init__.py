@@ -1,1 +1,1 @@
-"""What a training tells, recorded and drawn: history, pictures, a page."""
+"""A training, recorded and drawn: its history, pictures of it, and the report."""

@@ -1,4 +1,4 @@
-"""The history of a training: its events as columns of numbers."""
+"""The history of a training: its events, as columns of numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.memory import peak_rss
 
 FORMAT = "sparrow-history"
-VERSION = 2  # 1 had no looks back and no deviations
+VERSION = 2  # version 1 had no looks back and no deviations
 
 TREES = (
     "n_trees", "seconds", "gamma", "gamma_certified", "n_eff", "sample_rows", "rows_scanned",
@@ -27,10 +27,10 @@ TOTALS = (
 
 
 class History:
-    """A callback that writes down how training goes: numbers only, no model.
+    """A callback that records how training goes: numbers only, no model.
 
-    It starts afresh with each training that it listens to. Columns have one entry for each tree
-    or sample, so ``pandas.DataFrame(history.trees)`` is a table.
+    It is cleared when another training begins. Columns have one entry per tree or sample, so
+    ``pandas.DataFrame(history.trees)`` is a table.
 
     Attributes
     ----------
@@ -38,17 +38,17 @@ class History:
         For each tree: n_trees, seconds, gamma, gamma_certified, n_eff, sample_rows, rows_scanned,
         rows_read, bytes_read, n_rules, n_proved, run_rows; see `sparrowboost.events`.
     scores : dict of str to list
-        For each tree, the scores of the validation data; empty without.
+        For each tree, the scores on the validation data; empty if there is none.
     samples : dict of str to list
         For each sample: n_trees and seconds when it was put in use, reason, rows, n_eff, strata;
-        deviation_negative and deviation_positive, its label_deviation. Of the trees before it, of
-        which its rows tell: look_trees, how many; own, fresh, error, gamma, gamma_certified,
-        gamma_fresh, as in `LookBack` (`sampling/lookback.py`). None where it does not look back.
+        its label_deviation as deviation_negative and deviation_positive; look_trees, the number of
+        earlier trees that its rows check; own, fresh, error, gamma, gamma_certified, gamma_fresh,
+        as in `LookBack` (`sampling/lookback.py`). None where it does not look back.
     totals : dict
         Of the last event: n_trees, seconds, rows_scanned, rows_read, rows_kept, n_samples,
-        bytes_read; and peak_bytes, the most memory that the process had held.
+        bytes_read; and peak_bytes, the peak memory of the process.
     reason : str or None
-        Why training ended; None until it has.
+        Why training ended; None before that.
 
     Examples
     --------
@@ -90,7 +90,7 @@ class History:
         elif isinstance(event, Finished):
             self.reason = event.reason
         self.totals |= {name: getattr(event, name) for name in TOTALS}
-        if not isinstance(event, TreeAdded):  # trees may take less time than to ask
+        if not isinstance(event, TreeAdded):  # asking may take longer than a tree
             self.totals["peak_bytes"] = peak_rss()
 
     def _add_sample(self, event: SampleDrawn) -> None:
@@ -102,11 +102,11 @@ class History:
 
     @property
     def evals_result(self) -> dict[str, dict[str, list[float]]]:
-        """``{"valid": {"log_loss": [...], ...}}``, one score for each tree; {} without any."""
+        """``{"valid": {"log_loss": [...], ...}}``, one score per tree; {} without validation."""
         return {"valid": self.scores} if self.scores else {}
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as numbers, strings, lists and dicts, for `json.dump`."""
+        """The history as numbers, strings, lists and dicts, for `json.dump`."""
         strata = [{str(k): w for k, w in of.items()} for of in self.samples["strata"]]
         return {
             "format": FORMAT,
@@ -121,9 +121,9 @@ class History:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """The history that `to_json` gave."""
+        """The history that `to_json` returned."""
         if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise DataError("this is not a history of a training; give what to_json returned.")
+            raise DataError("this is not the history of a training; pass what to_json returned.")
         if data["version"] not in range(1, VERSION + 1):
             raise DataError(
                 f"the history has version {data['version']}, this Sparrow reads up to {VERSION}; "

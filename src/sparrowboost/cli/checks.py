@@ -1,0 +1,69 @@
+"""What is wrong with a call of `sparrow train`, reported before any row is read."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from sparrowboost.runtime.errors import DataError
+
+
+def check_validation(args: argparse.Namespace) -> None:
+    """Refuse validation data that is not there, or given twice, or missing."""
+    from sparrowboost.readers.formats import files_of
+    from sparrowboost.store.views import share_of
+
+    if args.valid is not None and args.validation_fraction is not None:
+        raise DataError("give either --valid or --validation-fraction, not both.")
+    if args.valid is not None:
+        files_of(args.valid)
+    elif args.validation_fraction is not None:
+        share_of(args.validation_fraction)
+    elif args.early_stopping_rounds is not None:
+        raise DataError(
+            "--early-stopping-rounds needs validation data; pass --valid or --validation-fraction."
+        )
+
+
+def check_outputs(args: argparse.Namespace) -> None:
+    """Refuse results that could not be written, or would replace the data."""
+    from sparrowboost.readers.formats import check_apart
+
+    for path in (args.output, args.report, args.history):
+        if not path:
+            continue
+        file = Path(path).absolute()
+        if not os.access(file.parent, os.W_OK):
+            raise DataError(f"{path}: the folder {file.parent} does not exist or is not writable.")
+        if file.is_dir():
+            raise DataError(f"{path}: is a folder; give the name of a file.")
+        if not is_store(args.data[0]):
+            check_apart(file, args.data)
+        check_apart(file, args.valid)
+    if args.report:
+        from sparrowboost.report.style import check_matplotlib
+
+        check_matplotlib()
+
+
+def check_store_options(args: argparse.Namespace) -> None:
+    """Refuse options about columns and formats beside a store, which has them already."""
+    first, *more = args.data
+    given = [
+        option
+        for option in ("label", "weight", "positive", "columns", "exclude", "categorical")
+        if getattr(args, option) is not None
+    ]
+    if args.valid is None:  # else they may be meant for its files
+        given += ["format"] * (args.format is not None) + ["no-header"] * (not args.header)
+    if more or given:
+        what = f"--{given[0]}" if given else "other data"
+        raise DataError(f"{first} is a store, whose columns are fixed; leave out {what}.")
+
+
+def is_store(path: str) -> bool:
+    """Whether this is the folder of a store."""
+    from sparrowboost.store.dataset import MANIFEST
+
+    return (Path(path) / MANIFEST).is_file()

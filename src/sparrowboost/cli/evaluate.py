@@ -1,0 +1,83 @@
+"""`sparrow evaluate`: how good a model is on labelled files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from sparrowboost.cli.options import (
+    FILES,
+    SOME_BLOCKS,
+    add_command,
+    add_format,
+    add_memory,
+    add_quiet,
+    verbose,
+)
+from sparrowboost.cli.show import show_table
+
+if TYPE_CHECKING:
+    from sparrowboost.model.evaluation import Evaluation
+
+SHOWN = (
+    "auc", "average_precision", "log_loss", "exponential_loss", "brier", "accuracy",
+    "calibration_error",
+)  # fmt: skip
+
+
+def add_to(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        "evaluate",
+        "MODEL DATA [DATA ...] [options]",
+        run,
+        "Evaluate a model on labelled files: AUC, log loss, calibration and more.",
+        "sparrow evaluate model.json test.parquet --json",
+    )
+    parser.add_argument("model", help="model file")
+    parser.add_argument("data", nargs="+", help=FILES)
+    parser.add_argument(
+        "--label", metavar="COLUMN", help="label column (default: as in the training data)"
+    )
+    parser.add_argument("--weight", metavar="COLUMN", help="sample weight column")
+    add_format(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_memory(parser, SOME_BLOCKS)
+    add_quiet(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    from sparrowboost.model.evaluation import evaluate
+    from sparrowboost.model.model import load_model
+
+    result = evaluate(
+        load_model(args.model),
+        args.data,
+        label=args.label,
+        weight=args.weight,
+        header=args.header,
+        format=args.format,
+        memory_limit=args.memory,
+        verbose=verbose(args),
+    )
+    if args.json:
+        print(json.dumps(result.to_json(), indent=2))
+    else:
+        _show(result)
+
+
+def _show(result: Evaluation) -> None:
+    print(f"{result.n_rows:,} rows, {result.n_positive:,} positive")
+    for name in SHOWN:
+        print(f"{name.replace('_', ' '):<18} {getattr(result, name):.6f}")
+    rows = [
+        (
+            f"{p.low:.1f} - {p.high:.1f}",
+            f"{p.weight:,.0f}",
+            f"{p.predicted:.4f}",
+            f"{p.observed:.4f}",
+        )
+        for p in result.calibration
+    ]
+    show_table(("probability", "rows", "predicted", "observed"), rows, right=(1, 2, 3))

@@ -1,0 +1,38 @@
+"""`sparrow export`: a model in XGBoost's format."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from sparrowboost.cli.options import add_command, add_format
+
+
+def add_to(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        "export",
+        "MODEL -o FILE [options]",
+        run,
+        "Write a model in XGBoost's format, with the same probabilities.",
+        "sparrow export model.json -o model.xgb.json",
+    )
+    parser.add_argument("model", help="model file")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", required=True, help="file to write: .json"
+    )
+    parser.add_argument(
+        "--data", nargs="+", help="files whose rows give the leaves their weights, for SHAP values"
+    )
+    add_format(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    from sparrowboost.model.model import load_model
+    from sparrowboost.readers.formats import check_apart
+
+    model = load_model(args.model)
+    check_apart(Path(args.output), [args.model, *(args.data or ())])
+    model.to_xgboost(args.output, data=args.data, header=args.header, format=args.format)
+    print(f"{args.output}: {model}")

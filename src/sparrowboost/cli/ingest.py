@@ -1,0 +1,87 @@
+"""`sparrow ingest`: files become a store."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparrowboost.cli.options import (
+    FILES,
+    add_columns,
+    add_command,
+    add_jobs,
+    add_memory,
+    add_quiet,
+    add_seed,
+    names,
+    verbose,
+)
+from sparrowboost.cli.show import summary
+
+if TYPE_CHECKING:
+    from sparrowboost.store.dataset import Dataset
+
+
+def add_to(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        "ingest",
+        "DATA [DATA ...] [--label COLUMN] -o STORE [options]",
+        run,
+        "Convert files to a shuffled, binned store, in bounded memory.",
+        "sparrow ingest 'data/*.parquet' --label clicked --memory 512MB -o store/",
+    )
+    parser.add_argument("data", nargs="+", help=FILES)
+    parser.add_argument(
+        "-o", "--output", metavar="STORE", required=True, help="folder of the new store"
+    )
+    add_columns(parser)
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing store")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="open the store if it is finished and was made from the same files and options",
+    )
+    add_memory(parser)
+    add_seed(parser)
+    add_jobs(parser)
+    add_quiet(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    dataset = ingest_to(args.output, args, overwrite=args.overwrite, resume=args.resume)
+    if not args.quiet:
+        print(summary(dataset))
+
+
+def ingest_to(
+    path: str | Path | None,
+    args: argparse.Namespace,
+    *,
+    overwrite: bool = False,
+    resume: bool = False,
+    wait: bool = True,
+) -> Dataset:
+    """Ingest the files of a call; None makes a temporary store."""
+    from sparrowboost.store.ingest import ingest
+
+    return ingest(
+        args.data,
+        label=args.label,
+        path=path,
+        weight=args.weight,
+        positive=args.positive,
+        columns=names(args.columns),
+        exclude=names(args.exclude),
+        categorical=names(args.categorical),
+        memory_limit=args.memory,
+        header=args.header,
+        format=args.format,
+        overwrite=overwrite,
+        resume=resume,
+        wait=wait,
+        n_jobs=args.jobs,
+        random_state=args.seed,
+        verbose=verbose(args),
+    )

@@ -1,0 +1,86 @@
+"""`sparrow inspect`: what a store or a model contains."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparrowboost.cli.options import add_command
+from sparrowboost.cli.show import feature_facts, label_meaning, show_features, summary
+
+if TYPE_CHECKING:
+    from sparrowboost.model.model import Model
+    from sparrowboost.store.dataset import Dataset
+
+
+def add_to(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        "inspect",
+        "PATH [options]",
+        run,
+        "Show what a store or a model contains: rows, features, bins, trees.",
+        "sparrow inspect store/",
+    )
+    parser.add_argument("path", help="folder of a store, or a model file")
+    parser.add_argument("--all", action="store_true", help="show every feature")
+    parser.add_argument("--verify", action="store_true", help="also verify every block's checksum")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(args: argparse.Namespace) -> None:
+    if Path(args.path).is_file():
+        _inspect_model(args)
+    else:
+        _inspect_store(args)
+
+
+def _inspect_store(args: argparse.Namespace) -> None:
+    from sparrowboost.store.dataset import Dataset
+
+    dataset = Dataset(args.path, verify=args.verify)
+    if args.json:
+        print(json.dumps(_store_facts(dataset), indent=2))
+        return
+    print(summary(dataset))
+    show_features(dataset.binning.features, every=args.all)
+    if args.verify:
+        print(f"the checksums of all {dataset.n_blocks} blocks are correct.")
+
+
+def _inspect_model(args: argparse.Namespace) -> None:
+    from sparrowboost.model.model import load_model
+
+    model = load_model(args.path)
+    if args.json:
+        print(json.dumps(_model_facts(model), indent=2))
+        return
+    print(f"{model}\n{label_meaning(model)}")
+    show_features(model.binning.features, every=args.all)
+
+
+def _store_facts(dataset: Dataset) -> dict[str, Any]:
+    return {
+        "path": str(dataset.path),
+        "rows": dataset.n_rows,
+        "positives": dataset.n_positive,
+        "classes": list(dataset.classes),
+        "label": dataset.label_name,
+        "weighted": dataset.weighted,
+        "bytes": dataset.n_bytes,
+        "blocks": dataset.n_blocks,
+        "features": feature_facts(dataset.binning.features),
+    }
+
+
+def _model_facts(model: Model) -> dict[str, Any]:
+    return {
+        "trees": model.n_trees,
+        "loss": model.loss,
+        "base_score": model.base_score,
+        "label": model.label_name,
+        "classes": list(model.classes),
+        "features": feature_facts(model.binning.features),
+    }

@@ -1,0 +1,99 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+FILES = "files, glob patterns or folders: Parquet, CSV, Arrow, libsvm or .npy"
+SOME_BLOCKS = "none; a few blocks of rows are held"
+
+
+def add_command(
+    commands: Any,
+    name: str,
+    usage: str,
+    run: Callable[[argparse.Namespace], None],
+    what: str,
+    example: str,
+) -> Any:
+    """A subcommand with its help, an example, and the function that runs it."""
+    parser = commands.add_parser(
+        name,
+        usage=f"sparrow {name} {usage}",
+        help=what,
+        description=what,
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--debug", action="store_true", help="show a traceback on errors")
+    parser.set_defaults(run=run, parser=parser)
+    return parser
+
+
+def add_quiet(parser: Any) -> None:
+    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+
+
+def add_jobs(parser: Any) -> None:
+    parser.add_argument(
+        "--jobs", type=int, metavar="N", help="number of threads (default: all available CPUs)"
+    )
+
+
+def add_memory(
+    parser: Any, default: str = "a quarter of the memory of the machine or container"
+) -> None:
+    parser.add_argument(
+        "--memory", metavar="SIZE", help=f"memory limit, such as 512MB (default: {default})"
+    )
+
+
+def add_seed(parser: Any) -> None:
+    parser.add_argument(
+        "--seed", type=int, metavar="N", default=0, help="random state (default: %(default)s)"
+    )
+
+
+def add_columns(parser: Any) -> None:
+    """Which columns are label, weight and features, and how files are read."""
+    group = parser.add_argument_group("columns and formats")
+    group.add_argument(
+        "--label",
+        metavar="COLUMN",
+        help="label column (or a .npy file); libsvm files contain their labels",
+    )
+    group.add_argument("--weight", metavar="COLUMN", help="sample weight column (or a .npy file)")
+    group.add_argument("--positive", metavar="VALUE", help="label to train against all others")
+    for option, what in (
+        ("--columns", "columns to use as features"),
+        ("--exclude", "columns to leave out"),
+        ("--categorical", "columns to treat as categories"),
+    ):
+        group.add_argument(
+            option, metavar="A,B", action="append", help=f"{what}; separate by commas or repeat"
+        )
+    add_format(group)
+
+
+def add_format(parser: Any) -> None:
+    """How files are read."""
+    parser.add_argument(
+        "--no-header", dest="header", action="store_false", help="CSV files have no header line"
+    )
+    parser.add_argument(
+        "--format",
+        metavar="NAME",
+        help="format of files whose suffix does not show it: parquet, csv, ...",
+    )
+
+
+def verbose(args: argparse.Namespace) -> int:
+    """The library's `verbose`."""
+    return 0 if args.quiet else 1
+
+
+def names(given: list[str] | None) -> list[str] | None:
+    """Names of an option that may be repeated and may hold several."""
+    return None if given is None else [name for part in given for name in part.split(",")]

@@ -1,0 +1,174 @@
+"""`sparrow train`: files or a store become a model."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparrowboost.cli.checks import check_outputs, check_store_options, check_validation, is_store
+from sparrowboost.cli.ingest import ingest_to
+from sparrowboost.cli.learner import add_learner, learner_params
+from sparrowboost.cli.options import (
+    FILES,
+    add_columns,
+    add_command,
+    add_jobs,
+    add_memory,
+    add_quiet,
+    add_seed,
+    verbose,
+)
+from sparrowboost.cli.show import work
+
+if TYPE_CHECKING:
+    from sparrowboost.learner.events import Event
+    from sparrowboost.model.model import Model
+    from sparrowboost.report.history import History
+    from sparrowboost.store.dataset import Dataset
+
+
+def add_to(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        "train",
+        "DATA [DATA ...] [--label COLUMN] -o MODEL [options]",
+        run,
+        "Train a model on files or on a store, in bounded memory. Ctrl-C saves the trees so far.",
+        "sparrow train 'data/*.parquet' --label clicked --memory 1GB -o model.json",
+    )
+    parser.add_argument("data", nargs="+", help=f"folder of a store; or {FILES}")
+    parser.add_argument(
+        "-o", "--output", metavar="MODEL", required=True, help="model file: .json or .json.gz"
+    )
+    add_columns(parser)
+    parser.add_argument(
+        "--valid", metavar="FILES", help="files of validation data, with the same label column"
+    )
+    parser.add_argument(
+        "--validation-fraction",
+        type=float,
+        metavar="F",
+        help="share of the rows to set aside as validation data",
+    )
+    parser.add_argument(
+        "--checkpoint",
+        metavar="DIR",
+        help="save progress in this folder; after a crash, run the same command again",
+    )
+    parser.add_argument("--report", metavar="FILE", help="write an HTML report on the training")
+    parser.add_argument("--history", metavar="FILE", help="write the training history as JSON")
+    add_memory(parser)
+    parser.add_argument(
+        "--plan", action="store_true", help="show how the memory limit is divided, and stop"
+    )
+    add_seed(parser)
+    add_jobs(parser)
+    add_quiet(parser)
+    add_learner(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    from sparrowboost.learner.params import Params
+    from sparrowboost.learner.training import plan
+    from sparrowboost.store.views import split
+
+    params = learner_params(args)
+    Params.make(**params)  # report what is wrong before any row is read
+    check_validation(args)
+    check_outputs(args)
+    dataset = _open(args)
+    rows, valid = dataset, args.valid
+    if args.validation_fraction is not None:
+        rows, valid = split(dataset, args.validation_fraction, args.seed)
+    if args.plan:
+        print(plan(rows, valid=valid, memory_limit=args.memory, n_jobs=args.jobs, **params))
+    else:
+        _train(args, rows, valid, params)
+
+
+def _open(args: argparse.Namespace) -> Dataset:
+    """The store that was given, or a temporary one made from the files that were."""
+    from sparrowboost.store.dataset import Dataset
+
+    if is_store(args.data[0]):
+        check_store_options(args)
+        return Dataset(args.data[0])
+    if args.checkpoint is None:
+        return ingest_to(None, args, wait=False)
+    return ingest_to(Path(args.checkpoint) / "store", args, resume=True)
+
+
+def _train(args: argparse.Namespace, rows: Dataset, valid: Any, params: dict[str, Any]) -> None:
+    from sparrowboost.learner.training import train
+    from sparrowboost.report.history import History
+
+    last, history = _Last(), History()
+    try:
+        model = train(
+            rows,
+            valid=valid,
+            header=args.header,
+            format=args.format,
+            class_weight="balanced" if args.balanced else None,
+            callbacks=[last, history],
+            memory_limit=args.memory,
+            checkpoint=args.checkpoint,
+            n_jobs=args.jobs,
+            random_state=args.seed,
+            verbose=verbose(args),
+            **params,
+        )
+    except KeyboardInterrupt:
+        if last.model is None:
+            raise
+        last.model.save_model(args.output)
+        more = " Run the same command again to continue." if args.checkpoint else ""
+        raise KeyboardInterrupt(
+            f"the {last.model.n_trees} trees grown so far are in {args.output}.{more}"
+        ) from None
+    model.save_model(args.output)
+    _write_about(args, model, history, rows, params)
+    if not args.quiet:
+        _show(args.output, model, last.event, history)
+
+
+class _Last:
+    """A callback that remembers the last event and the last model."""
+
+    def __init__(self) -> None:
+        self.model: Model | None = None
+        self.event: Event | None = None
+
+    def __call__(self, event: Event) -> None:
+        self.event = event
+        self.model = getattr(event, "model", self.model)
+
+
+def _show(path: str, model: Model, last: Event | None, history: History) -> None:
+    print(f"{path}: {model}")
+    if last is not None:
+        n_rules = sum(len(tree.feature) for tree in model.trees)
+        print(f"{last.seconds:.1f} s; {work(last, n_rules)}")
+    for metric, scores in history.scores.items():
+        print(f"validation {metric}: {scores[model.n_trees - 1]:.6g}")
+
+
+def _write_about(
+    args: argparse.Namespace,
+    model: Model,
+    history: History,
+    dataset: Dataset,
+    params: dict[str, Any],
+) -> None:
+    """Write the history and the report, where they were asked for."""
+    from sparrowboost.runtime.disk import replace_file
+
+    if args.history:
+        replace_file(Path(args.history), json.dumps(history.to_json()).encode())
+    if args.report:
+        from sparrowboost.report.page import write_report
+
+        about = {"model file": args.output, "data": " ".join(args.data)}
+        write_report(args.report, model, history, dataset=dataset, params=params, about=about)

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+from sparrowboost import ingest, load_model, train
+from sparrowboost.cli.learner import LEARNER, PAPER
+from sparrowboost.learner.params import Params
+
+FEW = ["--n-estimators", "8", "--max-leaves", "4"]
+
+
+def test_a_model_of_files_is_the_one_that_the_library_makes(folder):
+    data = ingest(folder / "t.parquet", label="y", exclude=["id"], verbose=0)
+    model = train(data, n_estimators=8, max_leaves=4, verbose=0)
+    loaded = load_model(folder / "model.json")
+    np.testing.assert_array_equal(
+        loaded.decision_function(folder / "t.csv"), model.decision_function(folder / "t.csv")
+    )
+    assert loaded.label_name == "y"
+
+
+def test_a_store_may_be_trained_on_and_has_its_columns(folder, tmp_path, sparrow):
+    store = tmp_path / "store"
+    assert sparrow("ingest", folder / "t.csv", "--label", "y", "-o", store, "-q")[0] == 0
+    code, out, _ = sparrow("train", store, "-o", tmp_path / "m.json", *FEW)
+    assert code == 0
+    assert "Model(8 trees of up to 4 leaves, 3 features" in out
+    assert "rows read per row kept" in out
+    for extra in (["--label", "y"], ["--exclude", "x"]):
+        code, _, err = sparrow("train", store, "-o", tmp_path / "m.json", *extra)
+        assert code == 1
+        assert f"is a store, whose columns are fixed; leave out {extra[0]}" in err
+    assert "other data" in sparrow("train", store, folder, "-o", tmp_path / "m.json")[2]
+
+
+def test_every_parameter_of_the_learner_is_an_option():
+    known = {name for name, _, _ in LEARNER + PAPER} | {"monotone_constraints"}
+    assert known == {field.name for field in fields(Params)}
+
+
+def test_options_of_the_learner_tell_the_defaults_that_it_has():
+    defaults = {field.name: field.default for field in fields(Params)}
+    for name, _, what in LEARNER + PAPER:
+        told = re.search(r"\(default: (.*)\)$", what)[1]
+        if defaults[name] is not None:
+            assert told == str(defaults[name]), name
+
+
+def test_options_reach_the_learner(folder, tmp_path, sparrow, monkeypatch):
+    import sparrowboost.learner.training
+
+    got = {}
+
+    def catch(dataset, **kwargs):
+        got.update(kwargs)
+        return train(dataset, n_estimators=1, verbose=0)
+
+    monkeypatch.setattr(sparrowboost.learner.training, "train", catch)
+    values = {
+        "n_estimators": 7, "learning_rate": 0.25, "max_leaves": 5, "max_depth": 3,
+        "min_child_weight": 1.5, "l2": 3.0, "category_penalty": 0.5, "loss": "exponential",
+        "stopping": "paper", "sample_size": 1000, "theta": 0.4, "rho": 0.2, "sigma": 0.01,
+        "gamma_0": 0.2, "early_stopping_rounds": 4, "eval_metric": "auc",
+    }  # fmt: skip
+    options = [part for name, value in values.items()
+               for part in ("--" + name.replace("_", "-"), value)]  # fmt: skip
+    call = ["train", folder / "t.csv", "--label", "y", "-o", tmp_path / "m.json", *options]
+    extra = ["--monotone", "x=1,count=-1", "--balanced", "--seed", 5, "--jobs", 1]
+    extra += ["--validation-fraction", 0.2, "--memory", "1GB", "-q"]
+    assert sparrow(*call, *extra)[0] == 0
+    constraints = {"x": 1, "count": -1}
+    assert {name: got[name] for name in values} == values
+    assert got["monotone_constraints"] == constraints
+    assert got["class_weight"] == "balanced"
+    assert (got["random_state"], got["n_jobs"], got["memory_limit"]) == (5, 1, "1GB")
+    assert got["valid"].n_rows == 600
+
+
+def test_early_stopping_on_other_files(folder, tmp_path, sparrow):
+    code, out, _ = sparrow(
+        "train", folder / "t.csv", "--label", "y", "--valid", folder / "t.csv",
+        "--early-stopping-rounds", 3, "-o", tmp_path / "m.json.gz", *FEW,
+    )  # fmt: skip
+    assert code == 0
+    assert "validation log_loss: 0." in out
+    assert load_model(tmp_path / "m.json.gz").n_trees == 8
+
+
+def test_history_and_report_are_written(folder, tmp_path, sparrow):
+    pytest.importorskip("matplotlib")
+    code, _, _ = sparrow(
+        "train", folder / "t.csv", "--label", "y", "-o", tmp_path / "m.json", *FEW,
+        "--history", tmp_path / "h.json", "--report", tmp_path / "r.html", "-q",
+    )  # fmt: skip
+    assert code == 0
+    history = json.loads((tmp_path / "h.json").read_text())
+    assert history["trees"]["n_trees"] == list(range(1, 9))
+    page = (tmp_path / "r.html").read_text()
+    assert "<svg" in page
+    assert "m.json" in page
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupting_training_saves_the_trees_that_there_were(folder, tmp_path, number):
+    call = [sys.executable, "-m", "sparrowboost", "train", str(folder / "t.csv"), "--label", "y",
+            "-o", "m.json", "--n-estimators", "1000000", "--history", "h.json"]  # fmt: skip
+    process = subprocess.Popen(call, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    # It has begun to train when it says so, or when the bins were found some seconds ago.
+    lines = iter(process.stderr.readline, "")
+    assert any("task='binning rows'" in line for line in lines)
+    deadline = time.monotonic() + 60
+    for line in lines:
+        if "task='training'" in line or time.monotonic() > deadline:
+            break
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    model = load_model(tmp_path / "m.json")
+    assert f"interrupted; the {model.n_trees} trees grown so far are in m.json." in err
+    assert 1 <= model.n_trees < 1_000_000
+    assert "Traceback" not in err
+
+
+def test_interrupting_before_the_first_tree_leaves_nothing(folder, tmp_path, sparrow, monkeypatch):
+    import sparrowboost.learner.training
+
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sparrowboost.learner.training, "train", interrupted)
+    call = ["train", folder / "t.csv", "--label", "y", "-o", tmp_path / "m.json", "-q"]
+    code, _, err = sparrow(*call)
+    assert code == 130
+    assert "no partial output was left behind" in err
+    assert os.listdir(tmp_path) == []
