@@ -61,7 +61,7 @@ def split(
     p, q = share_of(fraction).as_integer_ratio()
     numbering = RowNumbering.shuffled(dataset, check_seed(random_state))
     # A phase of half: the number of rows is rounded to the nearest.
-    return _both_parts(dataset, numbering, EverySoMany(p, q, (q // 2, q // 2)))
+    return _both_parts(dataset, numbering, EvenFraction(p, q, (q // 2, q // 2)))
 
 
 def share_of(fraction: float) -> Fraction:
@@ -107,18 +107,17 @@ def folds(
     n = int(n_folds)
     numbering = RowNumbering.shuffled(dataset, check_seed(random_state))
     # Phases in opposite order: a fold with one positive more than others has no extra negative.
-    picks = [EverySoMany(1, n, (n - 1 - k, k)) for k in range(n)]
-    return [_both_parts(dataset, numbering, pick) for pick in picks]
+    parts = [EvenFraction(1, n, (n - 1 - k, k)) for k in range(n)]
+    return [_both_parts(dataset, numbering, part) for part in parts]
 
 
 def _both_parts(
-    dataset: Dataset, numbering: RowNumbering, pick: EverySoMany
+    dataset: Dataset, numbering: RowNumbering, part: EvenFraction
 ) -> tuple[Dataset, Dataset]:
-    """The rows that are not picked, and those that are."""
-    rest, picked = (
-        SelectedRows(dataset, numbering, pick, inside=inside) for inside in (False, True)
-    )
-    return Dataset(rest), Dataset(picked)
+    """The rows outside a part, and those inside."""
+    outside = SelectedRows(dataset, numbering, part, inside=False)
+    inside = SelectedRows(dataset, numbering, part, inside=True)
+    return Dataset(outside), Dataset(inside)
 
 
 def with_class_weight(dataset: Dataset, factors: tuple[float, float]) -> Dataset:
@@ -170,7 +169,7 @@ def class_factors(
 
 
 @dataclass(frozen=True)
-class EverySoMany:
+class EvenFraction:
     """Some of the numbers 0, 1, 2, ...: p of every q, evenly spread."""
 
     p: int
@@ -225,15 +224,15 @@ class View:
 
 
 class SelectedRows(View):
-    """The rows of a data set whose numbers are picked, or those that are not."""
+    """The rows of a data set whose numbers are in a part, or those that are not."""
 
     def __init__(
-        self, base: Dataset, numbering: RowNumbering, pick: EverySoMany, *, inside: bool
+        self, base: Dataset, numbering: RowNumbering, part: EvenFraction, *, inside: bool
     ) -> None:
         super().__init__(base)
-        self._numbering, self._pick, self._inside = numbering, pick, inside
+        self._numbering, self._part, self._inside = numbering, part, inside
         label, start = base.block_label, numbering.start
-        rows = pick.count(start + base.block_rows, label) - pick.count(start, label)
+        rows = part.count(start + base.block_rows, label) - part.count(start, label)
         rows = rows if inside else base.block_rows - rows
         self._base_index = np.flatnonzero(rows)  # of the blocks that have any of the rows
         self.weighted = base.weighted
@@ -244,7 +243,7 @@ class SelectedRows(View):
                 n = int(base.block_rows[base.blocks_of(value)].sum())
                 raise DataError(
                     f"there are too few rows of label {name!r} ({n}) for a part of "
-                    f"{pick.p}/{pick.q} of them and the rest; make parts larger, or give more "
+                    f"{part.p}/{part.q} of them and the rest; make parts larger, or give more "
                     "rows."
                 )
 
@@ -259,7 +258,7 @@ class SelectedRows(View):
         base_index = int(self._base_index[index])
         bins, label, weight = self.base.read_block(base_index)
         numbers = self._numbering.numbers(base_index, len(label))
-        selected = self._pick.holds(numbers, int(self.block_label[index])) == self._inside
+        selected = self._part.holds(numbers, int(self.block_label[index])) == self._inside
         rows = np.flatnonzero(selected)  # `take` copies rows several times as fast as a mask does
         return Block(bins.take(rows, axis=0), label[rows], None if weight is None else weight[rows])
 
