@@ -15,6 +15,7 @@ import pyarrow as pa
 from sparrowboost.model.forest import Forest
 from sparrowboost.readers.base import Files
 from sparrowboost.readers.formats import OpenOptions, RowError, Source, check_format, open_source
+from sparrowboost.readers.options import ReadOptions
 from sparrowboost.readers.table import place_of
 from sparrowboost.runtime.budget import LIBRARIES, Budget
 from sparrowboost.runtime.errors import DataError
@@ -209,10 +210,9 @@ def reading(
     return OpenOptions(
         scratch=scratch,
         rng=np.random.default_rng(0),
-        header=header,
+        read=ReadOptions(header=header, format=format),
         categorical=[name for f, name in features if isinstance(f, CategoryFeature)],
         text=[name for name in keep if name not in names],
-        format=format,
     )
 
 

@@ -12,7 +12,7 @@ import glob
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -34,6 +34,7 @@ from sparrowboost.readers.csv import CsvFile
 from sparrowboost.readers.ipc import IpcFile, spill, spill_stream
 from sparrowboost.readers.libsvm import LibsvmFile, align
 from sparrowboost.readers.npy import from_npy
+from sparrowboost.readers.options import ReadOptions
 from sparrowboost.readers.parquet import ParquetFile
 from sparrowboost.readers.text import plain
 from sparrowboost.runtime.errors import DataError
@@ -51,10 +52,9 @@ class OpenOptions:
 
     scratch: Path  # for what cannot be read twice; the caller removes it
     rng: np.random.Generator
-    header: bool = True
+    read: ReadOptions = field(default_factory=ReadOptions)
     categorical: Sequence[str] = ()
     text: Sequence[str] = ()  # columns that are kept as they are, where a file has no types
-    format: str | None = None
 
 
 def _csv(path: Path, options: OpenOptions) -> Source:
@@ -62,7 +62,7 @@ def _csv(path: Path, options: OpenOptions) -> Source:
         plain(path, options.scratch),
         str(path),
         options.rng,
-        header=options.header,
+        header=options.read.header,
         categorical=options.categorical,
         text=options.text,
     )
@@ -198,7 +198,7 @@ def _open_files(given: Sequence[str | os.PathLike[str]], options: OpenOptions) -
     for path in expand(given):
         with reading(str(path)):
             was = stamp(path)
-            opened.append((FORMATS[options.format or _format(path)](path, options), path, was))
+            opened.append((FORMATS[options.read.format or _format(path)](path, options), path, was))
     shards = [source for source, _, _ in opened if isinstance(source, LibsvmFile)]
     if shards:
         align(shards)

@@ -22,6 +22,7 @@ from sparrowboost import __version__
 from sparrowboost.readers.base import KEEP, Forget
 from sparrowboost.readers.formats import Kind, OpenOptions, RowError, Source, check_format, expand
 from sparrowboost.readers.labels import LabelCoder, Value
+from sparrowboost.readers.options import ReadOptions
 from sparrowboost.readers.table import (
     AHEAD,
     CodedBlock,
@@ -175,9 +176,8 @@ def ingest(
         options = OpenOptions(
             scratch=store.scratch,
             rng=np.random.default_rng([seed, OPENING]),
-            header=header,
+            read=ReadOptions(header=header, format=format),
             categorical=name_list(categorical),
-            format=format,
         )
         with progress:
             table = open_table(
