@@ -258,6 +258,6 @@ def fuzz(name: str, examples: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    text.LOAN_SECONDS = 2 * HANG_SECONDS  # a file that Arrow does not give back is a hang
+    text.RELEASE_SECONDS = 2 * HANG_SECONDS  # a file that Arrow does not give back is a hang
     for name in sys.argv[3:]:
         fuzz(name, int(sys.argv[1]), Path(sys.argv[2]))

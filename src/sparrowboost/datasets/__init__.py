@@ -4,7 +4,7 @@ Both are streamed: neither the 4.8 million windows of chromosome 21 nor a made t
 rows is ever in memory at once.
 """
 
-from sparrowboost.datasets.made import make_large
 from sparrowboost.datasets.splice import load_splice, splice_batches, splice_schema, write_splice
+from sparrowboost.datasets.synthetic import make_large
 
 __all__ = ["load_splice", "make_large", "splice_batches", "splice_schema", "write_splice"]

@@ -1,7 +1,7 @@
 """What every source of rows can do, and what sources are put together from.
 
-A source is peeked at in many random places for its bins (`peek`), and read once for its rows
-(`blocks`): from front to back, or by `stretches`, if it has any, in random order. The head of a
+A source is peeked at in many random places for its bins (`sample`), and read once for its rows
+(`blocks`): from front to back, or by `partitions`, if it has any, in random order. The head of a
 table is never taken for the whole of it.
 """
 
@@ -30,18 +30,18 @@ from sparrowboost.runtime.errors import DataError, StoreError
 A = TypeVar("A")
 
 # As many places as a feature has bins: even a sorted column gets a value near each quantile.
-PLACES = 256
-SLICED_ROWS = 1 << 16  # of a stretch of rows that can be read from any place
+SAMPLE_RUNS = 256
+PARTITION_ROWS = 1 << 16  # of a stretch of rows that can be read from any place
 
 
 @dataclass(frozen=True)
-class Forget:
-    """Said while peeking: drop what came of these columns since the last `KEEP`, better follows."""
+class DiscardSample:
+    """Sent while sampling: drop these columns' values since the last `PART_DONE`; better follow."""
 
     columns: tuple[str, ...]
 
 
-KEEP = Forget(())  # said between two parts of a source: what came so far stays
+PART_DONE = DiscardSample(())  # sent after each part of a source: its sample is final
 
 
 class Source(Protocol):
@@ -63,7 +63,7 @@ class Source(Protocol):
         """About what reading takes in memory beside the blocks that it gives."""
         ...
 
-    def stretches(self) -> list[int]:
+    def partitions(self) -> list[int]:
         """Rows of each stretch that can be read by itself; none if all come in order only."""
         ...
 
@@ -77,9 +77,9 @@ class Source(Protocol):
         """
         ...
 
-    def peek(
+    def sample(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
-    ) -> Iterator[pa.RecordBatch | Forget]:
+    ) -> Iterator[pa.RecordBatch | DiscardSample]:
         """About `rows` rows from all over the source (all of them, if it has no more).
 
         A batch may hold some of the columns only: what is asked for is each column's
@@ -89,7 +89,7 @@ class Source(Protocol):
 
 
 @dataclass
-class Sliced:
+class RandomAccessSource:
     """Rows that can be read from any place: arrays, frames, .npy files."""
 
     name: str
@@ -111,21 +111,21 @@ class Sliced:
     def reading_bytes(self, columns: Sequence[str]) -> int:
         return 0
 
-    def stretches(self) -> list[int]:
-        full, rest = divmod(self.n_rows, SLICED_ROWS)
-        return [SLICED_ROWS] * full + [rest] * (rest > 0)
+    def partitions(self) -> list[int]:
+        full, rest = divmod(self.n_rows, PARTITION_ROWS)
+        return [PARTITION_ROWS] * full + [rest] * (rest > 0)
 
     def blocks(
         self, columns: Sequence[str], rows: int, only: Sequence[int] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        firsts = [0] if only is None else [SLICED_ROWS * number for number in only]
-        length = self.n_rows if only is None else SLICED_ROWS
+        firsts = [0] if only is None else [PARTITION_ROWS * number for number in only]
+        length = self.n_rows if only is None else PARTITION_ROWS
         for first in firsts:
             end = min(first + length, self.n_rows)
             for start in range(first, end, rows):
                 yield self.read(start, min(start + rows, end), columns)
 
-    def peek(
+    def sample(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
     ) -> Iterator[pa.RecordBatch]:
         for start, stop in random_runs(self.n_rows, rows, rng):
@@ -133,7 +133,7 @@ class Sliced:
 
 
 def random_runs(n: int, wanted: int, rng: np.random.Generator) -> Iterator[tuple[int, int]]:
-    """Runs [start, stop) of `wanted` items in all, one at a random place of each of PLACES parts.
+    """Runs [start, stop) of `wanted` items in all, one at random within each of SAMPLE_RUNS parts.
 
     Examples
     --------
@@ -143,7 +143,7 @@ def random_runs(n: int, wanted: int, rng: np.random.Generator) -> Iterator[tuple
     if wanted >= n:
         yield 0, n
         return
-    places = min(PLACES, wanted)
+    places = min(SAMPLE_RUNS, wanted)
     edges = np.linspace(0, n, places + 1).astype(np.int64)
     length = math.ceil(wanted / places)
     for low, high in itertools.pairwise(edges):
@@ -158,7 +158,7 @@ def thin(batch: pa.RecordBatch, share: float, rng: np.random.Generator) -> pa.Re
     return batch.filter(from_numpy(rng.random(batch.num_rows) < share))
 
 
-class Unchanged:
+class ChangeGuard:
     """A file that must stay as it is for as long as it is read, or a DataError says so.
 
     A text that is cut off at the end of a line is still a text, and numbers that are written over
@@ -187,7 +187,7 @@ class Unchanged:
             )
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
+    def watch(self) -> Iterator[None]:
         """Look at it before and after, and at a DataError: a change is more to the point."""
         self.check()
         try:
@@ -198,31 +198,31 @@ class Unchanged:
         self.check()
 
 
-class Steady:
-    """A file as a source that must stay as it is (see `Unchanged`)."""
+class GuardedSource:
+    """A file as a source that must stay as it is (see `ChangeGuard`)."""
 
     def __init__(self, source: Source, path: Path, was: tuple[int, ...]) -> None:
         self.name, self.columns = source.name, source.columns
         self.n_rows, self.exact_rows = source.n_rows, source.exact_rows
         self.in_memory = source.in_memory
         self.kind, self.reading_bytes = source.kind, source.reading_bytes
-        self._source, self._file = source, Unchanged(path, source.name, was)
+        self._source, self._file = source, ChangeGuard(path, source.name, was)
 
-    def stretches(self) -> list[int]:
-        return self._source.stretches()
+    def partitions(self) -> list[int]:
+        return self._source.partitions()
 
     def blocks(
         self, columns: Sequence[str], rows: int, only: Sequence[int] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        return self._watched(self._source.blocks(columns, rows, only))
+        return self._guarded(self._source.blocks(columns, rows, only))
 
-    def peek(
+    def sample(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
-    ) -> Iterator[pa.RecordBatch | Forget]:
-        return self._watched(self._source.peek(columns, rows, rng))
+    ) -> Iterator[pa.RecordBatch | DiscardSample]:
+        return self._guarded(self._source.sample(columns, rows, rng))
 
-    def _watched(self, items: Iterator[A]) -> Iterator[A]:
-        with self._file.watched():
+    def _guarded(self, items: Iterator[A]) -> Iterator[A]:
+        with self._file.watch():
             for item in items:
                 yield item
                 self._file.check()
@@ -234,7 +234,7 @@ def stamp(path: Path) -> tuple[int, ...]:
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
-def fill(file: int, out: npt.NDArray[np.uint8], offset: int) -> None:
+def read_exactly(file: int, out: npt.NDArray[np.uint8], offset: int) -> None:
     """Read some bytes from a place in a file; an OSError if it ends before.
 
     Users' files are read so, not through memory maps: who touches a map behind the end of a file
@@ -244,7 +244,7 @@ def fill(file: int, out: npt.NDArray[np.uint8], offset: int) -> None:
         raise OSError("it ends too early")
 
 
-class Files:
+class ConcatenatedSource:
     """Several sources with the same columns, one after the other; empty ones are left out."""
 
     in_memory = False
@@ -276,11 +276,11 @@ class Files:
         return kind
 
     def reading_bytes(self, columns: Sequence[str]) -> int:
-        # Files of one table are much alike; one is looked into, there may be thousands.
+        # Files of one table are much alike, and there may be thousands: one stands for all.
         return max(self.parts, key=lambda part: part.n_rows).reading_bytes(columns)
 
-    def stretches(self) -> list[int]:
-        of_parts = [part.stretches() for part in self.parts]
+    def partitions(self) -> list[int]:
+        of_parts = [part.partitions() for part in self.parts]
         return list(itertools.chain(*of_parts)) if all(of_parts) else []
 
     def blocks(
@@ -290,21 +290,21 @@ class Files:
             for part in self.parts:
                 yield from part.blocks(columns, rows)
             return
-        ends = list(itertools.accumulate(len(part.stretches()) for part in self.parts))
+        ends = list(itertools.accumulate(len(part.partitions()) for part in self.parts))
         for i, some in itertools.groupby(only, key=lambda number: bisect_right(ends, number)):
             first = ends[i - 1] if i else 0
             yield from self.parts[i].blocks(columns, rows, [number - first for number in some])
 
-    def peek(
+    def sample(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
-    ) -> Iterator[pa.RecordBatch | Forget]:
+    ) -> Iterator[pa.RecordBatch | DiscardSample]:
         quotas = self._quotas(rows, rng)
         # A state for each part: what one of them draws does not change what is seen of the next.
         seeds = rng.integers(2**63, size=len(quotas))
         for part, quota, seed in zip(self.parts, quotas, seeds, strict=True):
             if quota:
-                yield from part.peek(columns, int(quota), np.random.default_rng(seed))
-                yield KEEP
+                yield from part.sample(columns, int(quota), np.random.default_rng(seed))
+                yield PART_DONE
 
     def _quotas(self, rows: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
         """How many rows to peek at in each part, so that few of many need be opened.
@@ -331,7 +331,7 @@ def check_names(name: str, columns: Sequence[str]) -> None:
 
 
 @contextmanager
-def reading(name: str) -> Iterator[None]:
+def read_errors(name: str) -> Iterator[None]:
     """Turn what the system says of a file that cannot be read into a DataError that names it."""
     try:
         yield

@@ -26,10 +26,10 @@ from sparrowboost.readers.infer import (
 )
 from sparrowboost.readers.text import (
     CHUNK_BYTES,
-    Loan,
+    LentFile,
     QuoteWatch,
     has_open_lines,
-    lent,
+    lend_to_arrow,
     line_ranges,
     mean_line_bytes,
 )
@@ -197,7 +197,7 @@ class CsvFile:
     def reading_bytes(self, columns: Sequence[str]) -> int:
         return READING_BYTES
 
-    def stretches(self) -> list[int]:
+    def partitions(self) -> list[int]:
         return []
 
     def blocks(
@@ -208,7 +208,7 @@ class CsvFile:
             for start in range(0, batch.num_rows, rows):
                 yield batch.slice(start, rows)
 
-    def peek(
+    def sample(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
     ) -> Iterator[pa.RecordBatch]:
         types = self._parser_types(columns)
@@ -252,7 +252,10 @@ class CsvFile:
         done, block_bytes = 0, BLOCK_BYTES
         while True:
             row = 0
-            with QuoteWatch(self._path, self._body, self._delimiter) as file, lent(file) as hand:
+            with (
+                QuoteWatch(self._path, self._body, self._delimiter) as file,
+                lend_to_arrow(file) as hand,
+            ):
                 try:
                     for batch in self._open(hand, types, block_bytes):
                         self._check_quotes(file.swallowing)
@@ -273,7 +276,7 @@ class CsvFile:
             block_bytes = min(8 * block_bytes, MAX_BLOCK_BYTES)
 
     def _open(
-        self, hand: list[Loan] | list[pa.NativeFile], types: Types, block_bytes: int
+        self, hand: list[LentFile] | list[pa.NativeFile], types: Types, block_bytes: int
     ) -> pcsv.CSVStreamingReader:
         """A reader of the file in a list, which is taken out: nobody else is to hold on to it."""
         return pcsv.open_csv(

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparrowboost.readers import inmemory
-from sparrowboost.readers.base import Files, Source, Steady, reading, stamp
+from sparrowboost.readers.base import ConcatenatedSource, GuardedSource, Source, read_errors, stamp
 from sparrowboost.readers.columns import (
     Kind,
     RowError,
@@ -146,7 +146,7 @@ def _open_dataset(data: Any, options: OpenOptions) -> Source:
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{type(data).__name__}: a file of it cannot be read ({error}).") from None
     if direct:
-        return Files([ParquetFile(f.path, f.filesystem) for f in fragments])
+        return ConcatenatedSource([ParquetFile(f.path, f.filesystem) for f in fragments])
     # The scanner reads ahead without bound unless told not to.
     scanner = data.scanner(batch_readahead=1, fragment_readahead=1)
     return spill(scanner.to_reader(), type(data).__name__, options.scratch)
@@ -196,14 +196,14 @@ def expand(given: Sequence[str | os.PathLike[str]]) -> list[Path]:
 def _open_files(given: Sequence[str | os.PathLike[str]], options: OpenOptions) -> Source:
     opened = []
     for path in expand(given):
-        with reading(str(path)):
+        with read_errors(str(path)):
             was = stamp(path)
             opened.append((FORMATS[options.read.format or _format(path)](path, options), path, was))
     shards = [source for source, _, _ in opened if isinstance(source, LibsvmFile)]
     if shards:
         align(shards)
-    parts = [Steady(*what) for what in opened]
-    return parts[0] if len(parts) == 1 else Files(parts)
+    parts = [GuardedSource(*what) for what in opened]
+    return parts[0] if len(parts) == 1 else ConcatenatedSource(parts)
 
 
 def _check_once(paths: Sequence[Path]) -> None:
@@ -240,7 +240,7 @@ def _expand(pattern: str) -> list[Path]:
             f"{pattern}: only local files are read by path; open a remote one with "
             "pyarrow.dataset.dataset(...) and pass that."
         )
-    with reading(pattern):
+    with read_errors(pattern):
         path = _at_home(pattern)
         if path.is_file():
             return [path]

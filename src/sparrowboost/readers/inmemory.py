@@ -11,11 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparrowboost.readers.arrays import arrow_column, arrow_type, check_shape, field_types
-from sparrowboost.readers.base import Sliced, check_names
+from sparrowboost.readers.base import RandomAccessSource, check_names
 from sparrowboost.runtime.errors import DataError
 
 
-def from_array(array: np.ndarray, name: str = "array") -> Sliced:
+def from_array(array: np.ndarray, name: str = "array") -> RandomAccessSource:
     """A numpy array: (n, d) with columns f0, f1, ..., or (n,) of records with named fields."""
     check_shape(array.dtype, array.shape, name)
     if array.dtype.names:
@@ -38,10 +38,10 @@ def from_array(array: np.ndarray, name: str = "array") -> Sliced:
         return _batch([arrow_column(column, type_, mask) for column, mask in pairs], columns)
 
     schema = pa.schema([(c, type_) for c in names])
-    return Sliced(name, schema, len(array), read, in_memory=not _is_mapped(array))
+    return RandomAccessSource(name, schema, len(array), read, in_memory=not _is_mapped(array))
 
 
-def _from_objects(array: np.ndarray, names: Sequence[str], name: str) -> Sliced:
+def _from_objects(array: np.ndarray, names: Sequence[str], name: str) -> RandomAccessSource:
     """An array of Python objects, each column of one type; None and masked ones are missing."""
     arrays = []
     for j, column in enumerate(names):
@@ -55,7 +55,7 @@ def _from_objects(array: np.ndarray, names: Sequence[str], name: str) -> Sliced:
     return from_table(pa.table(arrays, list(names)), name)
 
 
-def _from_records(array: np.ndarray, name: str) -> Sliced:
+def _from_records(array: np.ndarray, name: str) -> RandomAccessSource:
     types = field_types(array.dtype, name)
 
     def read(start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
@@ -69,10 +69,10 @@ def _from_records(array: np.ndarray, name: str) -> Sliced:
         return _batch(arrays, columns)
 
     schema = pa.schema(list(types.items()))
-    return Sliced(name, schema, len(array), read, in_memory=not _is_mapped(array))
+    return RandomAccessSource(name, schema, len(array), read, in_memory=not _is_mapped(array))
 
 
-def from_sparse(matrix: Any, name: str = "sparse matrix") -> Sliced:
+def from_sparse(matrix: Any, name: str = "sparse matrix") -> RandomAccessSource:
     """A scipy sparse matrix; what is not stored is zero."""
     matrix = matrix.tocsr()
     names = [f"f{j}" for j in range(matrix.shape[1])]
@@ -83,20 +83,20 @@ def from_sparse(matrix: Any, name: str = "sparse matrix") -> Sliced:
         rows = matrix[start:stop][:, [place[c] for c in columns]]
         return _batch([arrow_column(a, type_) for a in rows.toarray(order="F").T], columns)
 
-    return Sliced(name, pa.schema([(c, type_) for c in names]), matrix.shape[0], read)
+    return RandomAccessSource(name, pa.schema([(c, type_) for c in names]), matrix.shape[0], read)
 
 
-def from_table(table: pa.Table, name: str = "table") -> Sliced:
+def from_table(table: pa.Table, name: str = "table") -> RandomAccessSource:
     """An Arrow table."""
     check_names(name, table.schema.names)
 
     def read(start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
         return one_batch(table.select(list(columns)).slice(start, stop - start))
 
-    return Sliced(name, table.schema, table.num_rows, read)
+    return RandomAccessSource(name, table.schema, table.num_rows, read)
 
 
-def from_pandas(frame: Any, name: str = "frame") -> Sliced:
+def from_pandas(frame: Any, name: str = "frame") -> RandomAccessSource:
     """A pandas frame, turned into Arrow slice by slice."""
     check_names(name, [str(c) for c in frame.columns])
     sparse = [c for c, dtype in frame.dtypes.items() if type(dtype).__name__ == "SparseDtype"]
@@ -128,7 +128,7 @@ def from_pandas(frame: Any, name: str = "frame") -> Sliced:
 
     names = zip(frame.columns, schema.names, strict=True)
     lookup = {label: column for label, column in names if not isinstance(label, str)}
-    return Sliced(name, schema, len(frame), read, lookup=lookup)
+    return RandomAccessSource(name, schema, len(frame), read, lookup=lookup)
 
 
 def _pandas_schema(frame: Any, name: str) -> pa.Schema:
@@ -144,13 +144,13 @@ def _pandas_schema(frame: Any, name: str) -> pa.Schema:
         ) from None
 
 
-def from_polars(frame: Any, name: str = "frame") -> Sliced:
+def from_polars(frame: Any, name: str = "frame") -> RandomAccessSource:
     """A polars frame, turned into Arrow slice by slice."""
 
     def read(start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
         return one_batch(frame.select(list(columns)).slice(start, stop - start).to_arrow())
 
-    return Sliced(name, _polars_schema(frame, name), frame.height, read)
+    return RandomAccessSource(name, _polars_schema(frame, name), frame.height, read)
 
 
 def _polars_schema(frame: Any, name: str) -> pa.Schema:

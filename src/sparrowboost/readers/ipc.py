@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sparrowboost.readers.base import check_names, random_runs, reading
+from sparrowboost.readers.base import check_names, random_runs, read_errors
 from sparrowboost.readers.columns import Kind, kind_of
-from sparrowboost.readers.flat import FlatBatch, flat_columns, form_of
-from sparrowboost.readers.layout import (
+from sparrowboost.readers.ipc_metadata import (
     V5,
     Extent,
     extents,
@@ -25,13 +24,14 @@ from sparrowboost.readers.layout import (
     read_footer,
     read_layout,
 )
+from sparrowboost.readers.ipc_rows import FlatBatch, flat_columns, form_of
 from sparrowboost.runtime.disk import guard_disk
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.memory import release
 
 SPILL_BYTES = 4 << 20  # of a record batch of the spill file, before dictionaries are decoded
 VALUE_BYTES = 8  # of most columns
-PEEK_ROWS = 16_384
+SAMPLE_BATCH_ROWS = 16_384
 
 Rows = Callable[[int, int], pa.RecordBatch]  # of a record batch: from this one on, so many
 
@@ -48,7 +48,7 @@ class IpcFile:
 
     def __init__(self, path: Path, name: str) -> None:
         self.name, self._path = name, path
-        with reading(name), open(path, "rb") as file:
+        with read_errors(name), open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size == 0:
                 raise DataError(f"{name}: the file is empty.")
@@ -95,7 +95,7 @@ class IpcFile:
         packed = int(self._footer.batches["body"].max()) // len(self.columns)
         return words + (rows * VALUE_BYTES + packed) * len(columns)
 
-    def stretches(self) -> list[int]:
+    def partitions(self) -> list[int]:
         return []
 
     def blocks(
@@ -103,17 +103,17 @@ class IpcFile:
     ) -> Iterator[pa.RecordBatch]:
         return self._runs([(0, self.n_rows)], columns, rows)
 
-    def peek(
+    def sample(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
     ) -> Iterator[pa.RecordBatch]:
-        return self._runs(random_runs(self.n_rows, rows, rng), columns, PEEK_ROWS)
+        return self._runs(random_runs(self.n_rows, rows, rng), columns, SAMPLE_BATCH_ROWS)
 
     def _runs(
         self, runs: Iterable[tuple[int, int]], columns: Sequence[str], rows: int
     ) -> Iterator[pa.RecordBatch]:
         """Ascending runs of rows, cut where record batches end and after `rows` rows."""
         way = self._by_arrow if self._whole(columns) else self._flat
-        with reading(self.name), _readable(self.name), way(columns) as opener:
+        with read_errors(self.name), _readable(self.name), way(columns) as opener:
             held = -1
             batch: Rows | None = None
             for start, stop in runs:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparrowboost.readers.arrays import from_numpy, strings, to_numpy
-from sparrowboost.readers.base import reading
+from sparrowboost.readers.base import read_errors
 from sparrowboost.readers.columns import Kind
 from sparrowboost.readers.text import CHUNK_BYTES, line_ranges
 from sparrowboost.runtime.errors import DataError
@@ -45,7 +45,7 @@ def align(files: Sequence[LibsvmFile]) -> None:
         file.widen(first, last, columns)
 
 
-class _Room:
+class _TokenBuffers:
     """Arrays for the tokens of a chunk of text, used again for the next chunk."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class LibsvmFile:
     def __init__(self, path: Path, name: str) -> None:
         self.name = name
         self._path = path
-        with reading(name):
+        with read_errors(name):
             self._size = path.stat().st_size
             self.n_rows, low, self.last = self._survey()
         # As the format has it: indices start at 1, unless the file itself uses 0.
@@ -87,7 +87,7 @@ class LibsvmFile:
     def _survey(self) -> tuple[int, int, int]:
         """Rows, lowest and highest index: how wide the table is, only the whole file can say."""
         n_rows, low, high = 0, 1, -1
-        room = _Room()
+        room = _TokenBuffers()
         for offset, data in self._all():
             index, _ = self._tokens(data, offset, room)
             n_rows += int(np.count_nonzero(index < 0))
@@ -108,23 +108,23 @@ class LibsvmFile:
     def reading_bytes(self, columns: Sequence[str]) -> int:
         return READING_CHUNKS * CHUNK_BYTES
 
-    def stretches(self) -> list[int]:
+    def partitions(self) -> list[int]:
         return []
 
     def blocks(
         self, columns: Sequence[str], rows: int, only: Sequence[int] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        place, room = self._places(columns), _Room()
+        place, room = self._places(columns), _TokenBuffers()
         for offset, data in self._all():
             yield from self._dense(offset, data, columns, place, rows, room)
 
-    def peek(
+    def sample(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
     ) -> Iterator[pa.RecordBatch]:
         wanted = self._size
         if rows < self.n_rows:
             wanted = round(rows * self._size / self.n_rows)
-        place, room = self._places(columns), _Room()
+        place, room = self._places(columns), _TokenBuffers()
         for offset, data in line_ranges(self._path, 0, wanted, rng):
             yield from self._dense(offset, data, columns, place, rows, room)
 
@@ -137,7 +137,7 @@ class LibsvmFile:
         return place
 
     def _tokens(
-        self, data: bytes, offset: int, room: _Room
+        self, data: bytes, offset: int, room: _TokenBuffers
     ) -> tuple[npt.NDArray[np.int32], pa.StringArray]:
         """The feature index (-1: label) and the text of each token."""
         from sparrowboost.kernels.libsvm import split_tokens
@@ -158,7 +158,7 @@ class LibsvmFile:
         columns: Sequence[str],
         place: npt.NDArray[np.int64],
         rows: int,
-        room: _Room,
+        room: _TokenBuffers,
     ) -> Iterator[pa.RecordBatch]:
         index, texts = self._tokens(data, offset, room)
         try:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparrowboost.readers.arrays import to_numpy
-from sparrowboost.readers.base import Forget, check_names, thin
+from sparrowboost.readers.base import DiscardSample, check_names, thin
 from sparrowboost.readers.columns import Kind, categories, is_text, kind_of, numbers
 from sparrowboost.runtime.errors import DataError
 
@@ -22,7 +22,7 @@ BUFFER_BYTES = 1 << 16
 PAGE_BYTES = 1 << 20  # of a page before packing, where the writer kept to the usual
 # Strings that a writer kept as places in a dictionary take less than this. Others are read one by
 # one: to make a dictionary of them, the reader would hold all those of a row group.
-CODED_BYTES = 4
+INDEX_BYTES = 4
 # How strings may be stored of which Arrow can make a dictionary: not as differences (DELTA_...).
 ENCODINGS = {"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 # A row group can only be read from its start. With fewer groups than this the file has no
@@ -30,18 +30,18 @@ ENCODINGS = {"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 MIN_GROUPS = 8
 # Row groups whose heads are peeked at. More would cost more than they tell: to decode the head of
 # a group, the whole first page of each column must be unpacked. Of wide tables there are fewer.
-HEADS, HEAD_PAGES = 32, 2_048
+SAMPLED_GROUPS, SAMPLED_PAGES = 32, 2_048
 # Rows decoded for each one that is kept, where a row group's head is peeked at: neighbours tell
 # less than rows apart.
 DECODED = 2
-PEEK_ROWS, PEEK_BYTES = 16_384, 2 << 20  # decoded at a time, at most
-# A column wanders along the file if, of the variance of "above its quartile", more than WANDERING
-# lies between stretches of the rows peeked at. Rows in random order give about 1 / STRETCH.
-WANDERING = 0.05
-STRETCH = 500  # rows
-FEW = 32  # distinct values that a stretch can be expected to have all of
+SAMPLE_BATCH_ROWS, SAMPLE_BATCH_BYTES = 16_384, 2 << 20  # decoded at a time, at most
+# A column drifts along the file if, of the variance of "above its quartile", more than MAX_DRIFT
+# lies between stretches of the rows peeked at. Rows in random order give about 1 / DRIFT_ROWS.
+MAX_DRIFT = 0.05
+DRIFT_ROWS = 500  # rows
+FEW_VALUES = 32  # distinct values that a stretch can be expected to have all of
 MAX_BYTE_WORDS = 256  # of a dictionary, for an index to fit into a byte
-TESTED_ROWS = 40 * STRETCH  # of each of the two samples that are tested
+TESTED_ROWS = 40 * DRIFT_ROWS  # of each of the two samples that are tested
 QUARTILES = (0.25, 0.5, 0.75)
 
 
@@ -95,7 +95,7 @@ class ParquetFile:
         wanted = set(columns)
         return [chunk for chunk in self._first_chunks if chunk[0] in wanted]
 
-    def _coded(self, columns: Sequence[str]) -> list[str]:
+    def _dictionary_columns(self, columns: Sequence[str]) -> list[str]:
         """Of these columns, the strings that were written as places in a dictionary."""
         words = [c for c in columns if _is_words(self._schema.field(c).type)]
         if not words or not self._group_rows:
@@ -103,11 +103,11 @@ class ParquetFile:
         return [
             name
             for name, n_bytes, n_values in self._chunks(words)
-            if n_bytes <= PAGE_BYTES + CODED_BYTES * n_values and name not in self._uncoded
+            if n_bytes <= PAGE_BYTES + INDEX_BYTES * n_values and name not in self._unindexed
         ]
 
     @cached_property
-    def _uncoded(self) -> set[str]:
+    def _unindexed(self) -> set[str]:
         """Columns of strings that some row group has in an encoding without a dictionary.
 
         Asked once: a file's schema and its metadata hold each other, and so what is known of all
@@ -138,7 +138,7 @@ class ParquetFile:
     ) -> Iterator[pa.RecordBatch]:
         """All rows, or of some row groups (`heads`: group to number) the first ones."""
         names = list(columns)
-        with self._open(read_dictionary=self._coded(names)) as file:
+        with self._open(read_dictionary=self._dictionary_columns(names)) as file:
             try:
                 if heads is None:
                     for batch in file.iter_batches(rows, columns=names, use_threads=False):
@@ -149,7 +149,7 @@ class ParquetFile:
             except (pa.ArrowInvalid, OSError) as error:
                 raise DataError(_unreadable(self.name, error)) from None
 
-    def stretches(self) -> list[int]:
+    def partitions(self) -> list[int]:
         return list(self._group_rows)
 
     def blocks(
@@ -158,32 +158,32 @@ class ParquetFile:
         groups = None if only is None else {group: self._group_rows[group] for group in only}
         return self._read(columns, rows, groups)
 
-    def peek(
+    def sample(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
-    ) -> Iterator[pa.RecordBatch | Forget]:
+    ) -> Iterator[pa.RecordBatch | DiscardSample]:
         """Heads of random row groups, and one group whole; columns that wander, from all rows."""
         if len(self._group_rows) < MIN_GROUPS or rows >= self.n_rows:
             yield from self._thinned(columns, rows, rng)
             return
-        heads, whole = _Test(), _Test()
+        heads, whole = _DriftTest(), _DriftTest()
         for batch in self._group_heads(columns, rows, rng):
             heads.add(batch, rows)
             yield batch
         # What every head hides, such as an order within row groups, a whole group shows.
         group = int(rng.choice(np.flatnonzero(self._group_rows)))
         n = self._group_rows[group]
-        for batch in self._read(columns, self._peek_rows(columns), {group: n}):
+        for batch in self._read(columns, self._sample_batch_rows(columns), {group: n}):
             whole.add(batch, n)
-        wandering = [c for c in columns if heads.wanders(c) or whole.wanders(c)]
+        wandering = [c for c in columns if heads.drifts(c) or whole.drifts(c)]
         if wandering:
-            yield Forget(tuple(wandering))
+            yield DiscardSample(tuple(wandering))
             yield from self._thinned(wandering, rows, rng)
 
-    def _peek_rows(self, columns: Sequence[str]) -> int:
+    def _sample_batch_rows(self, columns: Sequence[str]) -> int:
         """Rows to decode at a time: fewer, if strings make them long."""
         chunks = self._chunks(columns)
         row = sum(n_bytes / max(n_values, 1) for _, n_bytes, n_values in chunks)
-        return max(1, min(PEEK_ROWS, int(PEEK_BYTES / max(row, 1))))
+        return max(1, min(SAMPLE_BATCH_ROWS, int(SAMPLE_BATCH_BYTES / max(row, 1))))
 
     def _thinned(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
@@ -192,7 +192,7 @@ class ParquetFile:
         share = rows / max(self.n_rows, 1)
         if not self.n_rows:
             return iter(())
-        batches = self._read(columns, self._peek_rows(columns))
+        batches = self._read(columns, self._sample_batch_rows(columns))
         return (thin(batch, share, rng) for batch in batches)
 
     def _group_heads(
@@ -202,7 +202,7 @@ class ParquetFile:
         sizes = np.array(self._group_rows)
         groups = np.flatnonzero(sizes)
         quotas = sizes[groups]
-        most = max(MIN_GROUPS, min(HEADS, HEAD_PAGES // len(self.columns)))
+        most = max(MIN_GROUPS, min(SAMPLED_GROUPS, SAMPLED_PAGES // len(self.columns)))
         if len(groups) > most:
             groups = np.sort(rng.choice(groups, most, replace=False, p=quotas / quotas.sum()))
             quotas = np.ones(most)  # the choice went by size already
@@ -211,11 +211,11 @@ class ParquetFile:
             int(g): int(min(n, sizes[g])) for g, n in zip(groups, wanted, strict=True)
         }  # fmt: skip
         share = rows / sum(heads.values())
-        for batch in self._read(columns, self._peek_rows(columns), heads):
+        for batch in self._read(columns, self._sample_batch_rows(columns), heads):
             yield thin(batch, share, rng)
 
 
-class _Test:
+class _DriftTest:
     """Whether columns change along the rows that it is shown, in their order."""
 
     def __init__(self) -> None:
@@ -225,21 +225,21 @@ class _Test:
         """Take note of a batch of some `expected` rows: every so many of them."""
         step = max(1, expected // TESTED_ROWS)
         for name, array in zip(batch.schema.names, batch.columns, strict=True):
-            self._parts.setdefault(name, []).append(_ordinal(name, array, step))
+            self._parts.setdefault(name, []).append(_as_floats(name, array, step))
 
-    def wanders(self, column: str) -> bool:
+    def drifts(self, column: str) -> bool:
         """Whether some quartile is passed more often here than there."""
         values = np.concatenate(self._parts.get(column, [np.empty(0)]))
         values = values[~np.isnan(values)]
-        n = len(values) // STRETCH
+        n = len(values) // DRIFT_ROWS
         if n < 2:
             return len(values) > 0  # too few to tell
-        stretches = values[: n * STRETCH].reshape(n, STRETCH)
+        stretches = values[: n * DRIFT_ROWS].reshape(n, DRIFT_ROWS)
         if _all_everywhere(stretches):
             return False
         for cut in np.unique(np.quantile(stretches, QUARTILES, method="lower")):
             above = (stretches > cut).mean(1)
-            if above.var() > WANDERING * above.mean() * (1 - above.mean()):
+            if above.var() > MAX_DRIFT * above.mean() * (1 - above.mean()):
                 return True
         return False
 
@@ -290,12 +290,12 @@ def _is_words(type_: pa.DataType) -> bool:
 def _all_everywhere(stretches: npt.NDArray[np.float64]) -> bool:
     """Whether every stretch has all of a few values: each gets a bin, however frequent it is."""
     distinct = np.unique(stretches[0])
-    if len(distinct) > FEW or not np.isin(stretches, distinct).all():
+    if len(distinct) > FEW_VALUES or not np.isin(stretches, distinct).all():
         return False
     return all((stretches == value).any(1).all() for value in distinct)
 
 
-def _ordinal(name: str, array: pa.Array, step: int) -> npt.NDArray[np.float64]:
+def _as_floats(name: str, array: pa.Array, step: int) -> npt.NDArray[np.float64]:
     """Every so-many-th value as a float; categories by a hash: any order, that stays the same."""
     if not pa.types.is_dictionary(array.type):
         array, step = array[::step], 1

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparrowboost.readers.arrays import arrow_column, arrow_type, from_numpy
-from sparrowboost.readers.base import Files, Unchanged, reading, stamp
+from sparrowboost.readers.base import ChangeGuard, ConcatenatedSource, read_errors, stamp
 from sparrowboost.readers.formats import Kind, OpenOptions, RowError, Source, open_source
 from sparrowboost.readers.labels import LabelCoder, Value, weights
 from sparrowboost.readers.libsvm import LABEL
@@ -37,18 +37,18 @@ class Column(NamedTuple):
     """A label or weight: a column of the source, or values beside it."""
 
     name: str
-    beside: ColumnValues | None
+    external: ColumnValues | None
 
     def values(self, batch: pa.RecordBatch, row: int) -> pa.Array:
         """Its values of a block that begins at `row`."""
-        if self.beside is None:
+        if self.external is None:
             return batch.column(self.name)
         end = row + batch.num_rows
-        if end > self.beside.n_values:
+        if end > self.external.n_values:
             raise DataError(
-                f"{self.name}: has {self.beside.n_values:,} values, the source more rows."
+                f"{self.name}: has {self.external.n_values:,} values, the source more rows."
             )
-        return self.beside.read(row, end)
+        return self.external.read(row, end)
 
 
 class CodedBlock(NamedTuple):
@@ -72,7 +72,7 @@ class Table:
     @property
     def read_columns(self) -> list[str]:
         """Columns to read from the source: features, then label and weight if they are there."""
-        extra = [c.name for c in (self.label, self.weight) if c is not None and c.beside is None]
+        extra = [c.name for c in (self.label, self.weight) if c is not None and c.external is None]
         return [*self.features, *extra]
 
     def blocks(self, rows: int, only: Sequence[int] | None = None) -> Generator[CodedBlock]:
@@ -80,17 +80,17 @@ class Table:
         source = prefetch(self.source.blocks(self.read_columns, rows, only), AHEAD)
         with closing(source) as batches:
             for row, batch in self._numbered(batches, only):
-                with self._placed(row):
+                with self._located(row):
                     codes = self.labels.encode(self.label.values(batch, row))
                 w = None if self.weight is None else self._weights(batch, row)
                 yield CodedBlock(batch, codes, w)
 
-    def weighed(
+    def weighted_rows(
         self, columns: Sequence[str], rows: int
     ) -> Generator[tuple[pa.RecordBatch, npt.NDArray[np.float32]]]:
         """All rows of some columns that weigh anything, in order, with their weights."""
         assert self.weight is not None
-        read = [*columns, *([] if self.weight.beside else [self.weight.name])]
+        read = [*columns, *([] if self.weight.external else [self.weight.name])]
         source = prefetch(self.source.blocks(read, rows), AHEAD)
         with closing(source) as batches:
             for row, batch in self._numbered(batches, None):
@@ -101,16 +101,16 @@ class Table:
     def _weights(self, batch: pa.RecordBatch, row: int) -> npt.NDArray[np.float32]:
         """Those of a block that begins at `row`."""
         assert self.weight is not None
-        with self._placed(row):
+        with self._located(row):
             return weights(self.weight.name, self.weight.values(batch, row))
 
     @contextmanager
-    def _placed(self, row: int) -> Iterator[None]:
+    def _located(self, row: int) -> Iterator[None]:
         """Say of what is wrong in a block that begins at `row` where that is."""
         try:
             yield
         except RowError as error:
-            place = place_of(self.source, row + error.row)
+            place = locate(self.source, row + error.row)
             raise DataError(f"{place}: {error}") from None
 
     def _numbered(
@@ -118,7 +118,7 @@ class Table:
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Each batch with the number of its first row in the source."""
         if only is not None:
-            lengths = self.source.stretches()
+            lengths = self.source.partitions()
             ends = np.cumsum(lengths).tolist()
             turn = iter(only)
             row = end = 0
@@ -134,9 +134,13 @@ class Table:
             yield row, batch
             row += batch.num_rows
         for column in (self.label, self.weight):
-            if column is not None and column.beside is not None and column.beside.n_values != row:
+            if (
+                column is not None
+                and column.external is not None
+                and column.external.n_values != row
+            ):
                 raise DataError(
-                    f"{column.name}: has {column.beside.n_values:,} values for the {row:,} rows "
+                    f"{column.name}: has {column.external.n_values:,} values for the {row:,} rows "
                     f"of {self.source.name}."
                 )
 
@@ -164,8 +168,8 @@ def open_table(
         label = LABEL
     label_column = _column(source, label, "label")
     weight_column = None if weight is None else _column(source, weight, "weight")
-    taken = {c.name for c in (label_column, weight_column) if c and c.beside is None}
-    if weight_column and weight_column.beside is None and weight_column.name == label_column.name:
+    taken = {c.name for c in (label_column, weight_column) if c and c.external is None}
+    if weight_column and weight_column.external is None and weight_column.name == label_column.name:
         raise DataError(f"column {weight_column.name!r} cannot be both label and weight.")
     left_out = {*taken, *(_name(source, c) for c in exclude)}
     categorical = {_name(source, c) for c in options.categorical}
@@ -233,13 +237,13 @@ def is_values_file(given: Any) -> bool:
 
 def _file(path: Path) -> ColumnValues:
     """The values of a .npy file, read block by block."""
-    with reading(str(path)):
+    with read_errors(str(path)):
         was = stamp(path)
     values = column_from_npy(path, str(path))
-    file = Unchanged(path, str(path), was)
+    file = ChangeGuard(path, str(path), was)
 
     def read(start: int, stop: int) -> pa.Array:
-        with file.watched():
+        with file.watch():
             return values.read(start, stop, values.columns).column(0)
 
     return ColumnValues(values.n_rows, read)
@@ -280,9 +284,9 @@ def _checked(values: ColumnValues, source: Source, what: str) -> ColumnValues:
     return values
 
 
-def place_of(source: Source, row: int) -> str:
+def locate(source: Source, row: int) -> str:
     """Where in the source a row is, for people: they count from 1, without the header."""
-    if isinstance(source, Files):
+    if isinstance(source, ConcatenatedSource):
         for part in source.parts:
             if not part.exact_rows:
                 break

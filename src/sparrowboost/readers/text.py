@@ -23,14 +23,14 @@ from sparrowboost.runtime.errors import DataError
 CHUNK_BYTES = 1 << 20
 # Bytes at the start of a file from which the first guess at a line's length is made.
 HEAD_BYTES = 1 << 16
-LOAN_SECONDS = 10.0  # to wait for a read of a block, which takes milliseconds
+RELEASE_SECONDS = 10.0  # to wait for a read of a block, which takes milliseconds
 QUOTE, NEWLINE, RETURN = b'"\n\r'
 
 
 def plain(path: Path, scratch: Path) -> Path:
     """The file itself, or its unzipped twin in `scratch`: a gzip stream has no random access.
 
-    To be called within `reading`, which explains what the system has against the file.
+    To be called within `read_errors`, which explains what the system has against the file.
     """
     if not path.is_file():
         raise DataError(f"{path}: no such file.")
@@ -108,8 +108,8 @@ def has_open_lines(data: bytes) -> bool:
     return bool(np.any(quotes_before % 2))
 
 
-class Loan:
-    """A file of Python's for as long as Arrow has it; see `lent`."""
+class LentFile:
+    """A file of Python's for as long as Arrow has it; see `lend_to_arrow`."""
 
     closed = False
 
@@ -121,13 +121,13 @@ class Loan:
 
 
 @contextmanager
-def lent(file: io.FileIO) -> Iterator[list[Loan]]:
+def lend_to_arrow(file: io.FileIO) -> Iterator[list[LentFile]]:
     """A file to hand to Arrow, in a list to take it from; waits at the end until Arrow has let go.
 
     Arrow reads ahead in a thread of its own, and does not stop at once when its reader is gone. A
     thread that asks for the interpreter while that ends would take the process with it.
     """
-    loan, returned = Loan(file), threading.Event()
+    loan, returned = LentFile(file), threading.Event()
     weakref.finalize(loan, returned.set)
     hand = [loan]
     del loan
@@ -135,7 +135,7 @@ def lent(file: io.FileIO) -> Iterator[list[Loan]]:
         yield hand
     finally:
         hand.clear()
-        returned.wait(LOAN_SECONDS)
+        returned.wait(RELEASE_SECONDS)
 
 
 class QuoteWatch(io.FileIO):

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparrowboost import __version__
-from sparrowboost.readers.base import KEEP, Forget
+from sparrowboost.readers.base import PART_DONE, DiscardSample
 from sparrowboost.readers.formats import Kind, OpenOptions, RowError, Source, check_format, expand
 from sparrowboost.readers.labels import LabelCoder, Value
 from sparrowboost.readers.options import ReadOptions
@@ -273,7 +273,7 @@ class Stage(NamedTuple):
 
 def make_stages(source: Source, seed: int) -> list[Stage]:
     """Deal the stretches of a source out at random; one stage, if it is small or read in order."""
-    rows = np.array(source.stretches(), np.int64)
+    rows = np.array(source.partitions(), np.int64)
     if np.count_nonzero(rows) < MIN_STRETCHES or source.n_rows < MIN_STAGED_ROWS:
         return [Stage(None, source.n_rows)]
     order = np.random.default_rng([seed, STAGING]).permutation(np.flatnonzero(rows))
@@ -299,17 +299,17 @@ def labels_drift(table: Table, seed: int) -> bool:
 
 def label_pieces(table: Table, seed: int) -> Iterator[pa.Array]:
     """Labels of places all over the source."""
-    if table.label.beside is None:
+    if table.label.external is None:
         rng = np.random.default_rng([seed, PEEKING])
-        for piece in table.source.peek([table.label.name], SAMPLE_ROWS, rng):
-            if not isinstance(piece, Forget) and piece.num_rows:
+        for piece in table.source.sample([table.label.name], SAMPLE_ROWS, rng):
+            if not isinstance(piece, DiscardSample) and piece.num_rows:
                 yield piece.column(0)
         return
     end = 0
-    for rows in table.source.stretches():
+    for rows in table.source.partitions():
         start, end = end, end + rows
         if rows:
-            yield table.label.beside.read(start, end)
+            yield table.label.external.read(start, end)
 
 
 @dataclass(frozen=True)
@@ -388,7 +388,7 @@ def training_parts(table: Table, shuffle_bytes: int, n_jobs: int) -> dict[str, i
     return default_parts(layout.n_features, rows, n_jobs, weighted=layout.weighted)
 
 
-Peeked = tuple[pa.RecordBatch | Forget, npt.NDArray[np.float32] | None]
+Peeked = tuple[pa.RecordBatch | DiscardSample, npt.NDArray[np.float32] | None]
 
 
 def sample_rows(n_features: int) -> int:
@@ -420,15 +420,15 @@ def find_bins(
             rng = np.random.default_rng([random_state, PEEKING])
             peeked: Generator[Peeked]
             if weighed:
-                peeked = table.weighed(some, PEEK_ROWS)
+                peeked = table.weighted_rows(some, PEEK_ROWS)
             else:
-                peeked = ((piece, None) for piece in table.source.peek(some, sample, rng))
+                peeked = ((piece, None) for piece in table.source.sample(some, sample, rng))
             with closing(prefetch(peeked, AHEAD)) as pieces:
                 for piece, weight in pieces:
-                    if isinstance(piece, Forget):
+                    if isinstance(piece, DiscardSample):
                         for name in piece.columns:
                             fitters[name].forget()
-                        if piece is KEEP:
+                        if piece is PART_DONE:
                             for fitter in fitters.values():
                                 fitter.keep()
                         continue

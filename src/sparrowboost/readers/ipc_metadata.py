@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sparrowboost.readers.base import fill
+from sparrowboost.readers.base import read_exactly
 
 MAGIC = b"ARROW1"
 START = MAGIC + b"\0\0"
@@ -230,7 +230,7 @@ def read_dictionaries(
     small = np.empty(end + len(rest), np.uint8)
     small[: len(START)] = np.frombuffer(START, np.uint8)
     for place, start, size in zip(places, starts.tolist(), sizes.tolist(), strict=True):
-        fill(file, small[start : start + size], place)
+        read_exactly(file, small[start : start + size], place)
     small[end:] = np.frombuffer(rest, np.uint8)
     batch = pa.ipc.open_file(pa.py_buffer(small)).get_batch(0)
     found = {name: batch.column(name).dictionary for name in columns}
@@ -250,7 +250,7 @@ def _without_rows(schema: pa.Schema) -> tuple[bytearray, int]:
 def read_bytes(file: int, offset: int, n: int) -> bytearray:
     """Some bytes of a file; an OSError if it ends before."""
     data = bytearray(n)
-    fill(file, np.frombuffer(data, np.uint8), offset)
+    read_exactly(file, np.frombuffer(data, np.uint8), offset)
     return data
 
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types as pt
 
-from sparrowboost.readers.base import fill
-from sparrowboost.readers.layout import Extent, Layout
+from sparrowboost.readers.base import read_exactly
+from sparrowboost.readers.ipc_metadata import Extent, Layout
 
 INLINE_BYTES = 12  # of a word that lies in its view
 VIEW_BITS = 128
@@ -123,7 +123,7 @@ class FlatBatch:
         if start < 0 or n < 0 or n > size - start:
             raise pa.ArrowInvalid("a buffer is too short")
         out = np.empty(n, np.uint8)
-        fill(self._file, out, self._body + place + start)
+        read_exactly(self._file, out, self._body + place + start)
         return out
 
     def _values(self, buffer: Buffer, bits: int, start: int, n: int) -> npt.NDArray[np.uint8]:

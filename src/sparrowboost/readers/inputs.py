@@ -48,7 +48,7 @@ def is_column(y: Any) -> bool:
     return is_path(y) or (isinstance(y, int | np.integer) and not isinstance(y, bool))
 
 
-def places(n: int) -> list[str]:
+def default_names(n: int) -> list[str]:
     """What `ingest` calls the columns of an array."""
     return [f"f{j}" for j in range(n)]
 
@@ -58,11 +58,11 @@ def column_names(X: Any) -> list[Any] | None:
     if is_files(X) or is_stream(X):
         return None
     if not is_frame(X):
-        return places(X.shape[1])
+        return default_names(X.shape[1])
     return list(X.column_names if hasattr(X, "column_names") else X.columns)
 
 
-def header(X: Any) -> Any:
+def named_frame(X: Any) -> Any:
     """A frame of which every scikit-learn can tell the columns' names; it may have no rows."""
     if hasattr(X, "iloc"):  # pandas
         return X
