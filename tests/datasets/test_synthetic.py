@@ -239,7 +239,7 @@ def test_argument_out_of_range_is_named(tmp_path, name, value):
 
 
 def test_more_wrong_labels_than_there_are_negative_rows_are_refused(tmp_path):
-    with pytest.raises(DataError, match=r"^mislabeled=0\.5: there are not so many negative rows"):
+    with pytest.raises(DataError, match=r"^mislabeled=0\.5: there are too few negative rows"):
         make_large(tmp_path / "t.parquet", 10, positive_rate=0.9, mislabeled=0.5)
 
 

@@ -119,7 +119,7 @@ def test_files_that_are_no_labels_are_told(tmp_path):
     table = pa.table({"x": NUMBERS[:, 1]})
     for array, says in (
         (NUMBERS, r"y\.npy: has shape \(300, 7\)"),
-        (RECORDS, "one value for each row"),
+        (RECORDS, "one value per row"),
         (NUMBERS[:9, 0] > 0, r"y\.npy: has 9 values for the 300 rows"),
         (NUMBERS[:, 0] * 1j, "neither a number"),
     ):

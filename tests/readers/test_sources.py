@@ -132,7 +132,7 @@ def test_arrays_that_are_no_table_are_told_what_to_pass():
 
 def test_two_columns_of_one_name_are_refused_by_name(tmp_path):
     twice = pa.table([[1, 2], [3, 4], [0, 1]], ["a", "a", "y"])
-    says = "column 'a' is there more than once"
+    says = "column 'a' appears more than once"
     fails(twice, says)
     fails(twice.to_batches()[0], says)
     fails(twice.to_reader(), says)
@@ -199,9 +199,11 @@ class Foreign:
 
 def test_a_stream_that_breaks_off_is_named(tmp_path):
     for source in (stream(pa.ArrowInvalid("bad page")), Foreign(stream(KeyError("bad page")))):
-        fails(source, type(source).__name__, "broke off", "bad page", path=tmp_path / "s")
+        fails(
+            source, type(source).__name__, "failed before its end", "bad page", path=tmp_path / "s"
+        )
         assert not (tmp_path / "s").exists()
-    fails(Foreign(stream(OSError("bad page"))), "broke off", "bad page")
+    fails(Foreign(stream(OSError("bad page"))), "failed before its end", "bad page")
 
 
 def test_an_error_of_ones_own_producer_comes_through_unchanged():

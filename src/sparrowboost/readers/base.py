@@ -1,8 +1,8 @@
-"""What every source of rows can do, and what sources are put together from.
+"""The interface of a source of rows, and the parts that sources share.
 
-A source is peeked at in many random places for its bins (`sample`), and read once for its rows
-(`blocks`): from front to back, or by `partitions`, if it has any, in random order. The head of a
-table is never taken for the whole of it.
+A source is sampled at many random positions to find bins (`sample`), then read once (`blocks`):
+from front to back, or by `partitions` in random order if it has any. The first rows of a table are
+never assumed to represent all of it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from sparrowboost.runtime.errors import DataError, StoreError
 
 A = TypeVar("A")
 
-# As many places as a feature has bins: even a sorted column gets a value near each quantile.
+# As many as a feature has bins: even a sorted column gets a value near each quantile.
 SAMPLE_RUNS = 256
-PARTITION_ROWS = 1 << 16  # of a stretch of rows that can be read from any place
+PARTITION_ROWS = 1 << 16  # of sources with random access
 
 
 @dataclass(frozen=True)
@@ -56,41 +56,41 @@ class Source(Protocol):
     def columns(self) -> Sequence[str]: ...
 
     def kind(self, column: str) -> Kind:
-        """The kind of a column; a DataError if it can be no feature."""
+        """The kind of a column; a DataError if it cannot be a feature."""
         ...
 
     def reading_bytes(self, columns: Sequence[str]) -> int:
-        """About what reading takes in memory beside the blocks that it gives."""
+        """Estimate of the memory that reading takes in addition to the blocks returned."""
         ...
 
     def partitions(self) -> list[int]:
-        """Rows of each stretch that can be read by itself; none if all come in order only."""
+        """Rows of each part that can be read on its own; empty if rows only come in order."""
         ...
 
     def blocks(
         self, columns: Sequence[str], rows: int, only: Sequence[int] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """All rows in order, at most `rows` at a time; or those of some stretches, each by itself.
+        """All rows in order, at most `rows` at a time.
 
-        `only` has numbers of stretches, to be read in this order. Where there are no stretches, it
-        is not given.
+        `only` lists partitions by number: these alone are read, in this order, and no batch spans
+        two of them. A source without partitions never gets it.
         """
         ...
 
     def sample(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
     ) -> Iterator[pa.RecordBatch | DiscardSample]:
-        """About `rows` rows from all over the source (all of them, if it has no more).
+        """About `rows` rows from all over the source, or all rows if it has fewer.
 
-        A batch may hold some of the columns only: what is asked for is each column's
-        distribution, not whole rows. The same state of `rng` gives the same rows.
+        A batch may hold only some of the columns: the aim is each column's distribution, not whole
+        rows. The same state of `rng` gives the same rows.
         """
         ...
 
 
 @dataclass
 class RandomAccessSource:
-    """Rows that can be read from any place: arrays, frames, .npy files."""
+    """Rows that can be read from any position: arrays, frames, .npy files."""
 
     name: str
     schema: pa.Schema
@@ -98,7 +98,7 @@ class RandomAccessSource:
     read: Callable[[int, int, Sequence[str]], pa.RecordBatch]  # start, stop, columns
     in_memory: bool = True
     exact_rows: bool = True
-    # What the caller calls a column, where that is not a string: its name here.
+    # Column labels that are not strings, with the names used here.
     lookup: Mapping[Any, str] = field(default_factory=dict)
 
     @property
@@ -159,10 +159,11 @@ def thin(batch: pa.RecordBatch, share: float, rng: np.random.Generator) -> pa.Re
 
 
 class ChangeGuard:
-    """A file that must stay as it is for as long as it is read, or a DataError says so.
+    """Raises a DataError if a file changes while it is being read.
 
-    A text that is cut off at the end of a line is still a text, and numbers that are written over
-    are numbers. So it is looked at before each block, after it, and when a block cannot be read.
+    Changed bytes need not look damaged: a text cut off at the end of a line is still a text, and
+    overwritten numbers are still numbers. So the file is checked before and after each block, and
+    when a block cannot be read.
 
     Parameters
     ----------
@@ -183,12 +184,12 @@ class ChangeGuard:
             how = f"cannot be read any more ({error.strerror})"
         if how:
             raise DataError(
-                f"{self._name}: {how} while it was in use; begin again when nobody writes to it."
+                f"{self._name}: {how} while it was in use; try again when nothing writes to it."
             )
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Look at it before and after, and at a DataError: a change is more to the point."""
+        """Check before and after, and on a DataError, whose real cause may be a change."""
         self.check()
         try:
             yield
@@ -199,7 +200,7 @@ class ChangeGuard:
 
 
 class GuardedSource:
-    """A file as a source that must stay as it is (see `ChangeGuard`)."""
+    """A file as a source, watched by a `ChangeGuard`."""
 
     def __init__(self, source: Source, path: Path, was: tuple[int, ...]) -> None:
         self.name, self.columns = source.name, source.columns
@@ -229,23 +230,23 @@ class GuardedSource:
 
 
 def stamp(path: Path) -> tuple[int, ...]:
-    """What changes when a file is replaced or written to."""
+    """Identity, size and time of a file: these change when it is replaced or written to."""
     stat = path.stat()
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 def read_exactly(file: int, out: npt.NDArray[np.uint8], offset: int) -> None:
-    """Read some bytes from a place in a file; an OSError if it ends before.
+    """Fill `out` with the bytes at an offset of a file; an OSError if the file ends before.
 
-    Users' files are read so, not through memory maps: who touches a map behind the end of a file
-    that was cut off is killed by the system.
+    Users' files are read this way, not through memory maps: touching a map behind the end of a
+    truncated file kills the process.
     """
     if read_all(file, out, offset) < out.nbytes:
         raise OSError("it ends too early")
 
 
 class ConcatenatedSource:
-    """Several sources with the same columns, one after the other; empty ones are left out."""
+    """Several sources with the same columns, one after another; empty ones are left out."""
 
     in_memory = False
 
@@ -299,7 +300,7 @@ class ConcatenatedSource:
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
     ) -> Iterator[pa.RecordBatch | DiscardSample]:
         quotas = self._quotas(rows, rng)
-        # A state for each part: what one of them draws does not change what is seen of the next.
+        # A seed for each part: what one of them draws does not change the sample of the next.
         seeds = rng.integers(2**63, size=len(quotas))
         for part, quota, seed in zip(self.parts, quotas, seeds, strict=True):
             if quota:
@@ -307,10 +308,10 @@ class ConcatenatedSource:
                 yield PART_DONE
 
     def _quotas(self, rows: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-        """How many rows to peek at in each part, so that few of many need be opened.
+        """How many rows to sample from each part, so that of many parts few are opened.
 
-        Random runs are laid over all rows, as if they were one file's; a part gives as many as
-        lie in it.
+        Random runs are laid over all rows as if they were one file; each part contributes the rows
+        that fall into it.
         """
         ends = np.cumsum([part.n_rows for part in self.parts], dtype=np.int64)
         starts = np.append(0, ends[:-1])
@@ -322,25 +323,25 @@ class ConcatenatedSource:
 
 
 def check_names(name: str, columns: Sequence[str]) -> None:
-    """A DataError if two columns of the source called `name` have the same name."""
+    """A DataError if two columns of source `name` have the same name."""
     if len(set(columns)) < len(columns):
         twice = next(c for c, n in Counter(columns).items() if n > 1)
         raise DataError(
-            f"{name}: column {twice!r} is there more than once; give each column a name of its own."
+            f"{name}: column {twice!r} appears more than once; column names must be unique."
         )
 
 
 @contextmanager
 def read_errors(name: str) -> Iterator[None]:
-    """Turn what the system says of a file that cannot be read into a DataError that names it."""
+    """Turn the system's errors about a file into a DataError that names it."""
     try:
         yield
-    except StoreError:  # an OSError that says what is to be said
+    except StoreError:  # an OSError with a message of its own
         raise
     except FileNotFoundError:
         raise DataError(f"{name}: no such file.") from None
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # of scratch, not of the file
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # concerns scratch, not this file
             raise
         raise DataError(f"{name}: cannot be read ({error.strerror or error}).") from None
 

@@ -1,4 +1,4 @@
-"""Tables that the caller holds: arrays, sparse matrices, frames, Arrow tables."""
+"""Tables in memory: arrays, sparse matrices, frames, Arrow tables."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def from_array(array: np.ndarray, name: str = "array") -> RandomAccessSource:
             rows = rows[:, wanted]
         values = np.ascontiguousarray(np.ma.getdata(rows).T)
         masks = _mask(rows, values.shape)
-        _let_go(array)
+        _drop_pages(array)
         pairs = zip(values, masks, strict=True)
         return _batch([arrow_column(column, type_, mask) for column, mask in pairs], columns)
 
@@ -65,7 +65,7 @@ def _from_records(array: np.ndarray, name: str) -> RandomAccessSource:
             values = np.ascontiguousarray(np.ma.getdata(field))
             mask = np.ma.getmaskarray(field) if np.ma.isMaskedArray(field) else None
             arrays.append(arrow_column(values, types[c], mask))
-        _let_go(array)
+        _drop_pages(array)
         return _batch(arrays, columns)
 
     schema = pa.schema(list(types.items()))
@@ -73,7 +73,7 @@ def _from_records(array: np.ndarray, name: str) -> RandomAccessSource:
 
 
 def from_sparse(matrix: Any, name: str = "sparse matrix") -> RandomAccessSource:
-    """A scipy sparse matrix; what is not stored is zero."""
+    """A scipy sparse matrix; absent values are zero."""
     matrix = matrix.tocsr()
     names = [f"f{j}" for j in range(matrix.shape[1])]
     type_ = arrow_type(matrix.dtype, name)
@@ -97,7 +97,7 @@ def from_table(table: pa.Table, name: str = "table") -> RandomAccessSource:
 
 
 def from_pandas(frame: Any, name: str = "frame") -> RandomAccessSource:
-    """A pandas frame, turned into Arrow slice by slice."""
+    """A pandas frame, converted to Arrow slice by slice."""
     check_names(name, [str(c) for c in frame.columns])
     sparse = [c for c, dtype in frame.dtypes.items() if type(dtype).__name__ == "SparseDtype"]
     if sparse:
@@ -135,17 +135,17 @@ def _pandas_schema(frame: Any, name: str) -> pa.Schema:
     try:
         return pa.Schema.from_pandas(frame, preserve_index=False)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        if frame.shape[1] > 1:  # whose fault it is, each column alone tells
+        if frame.shape[1] > 1:  # find the column at fault
             for j in range(frame.shape[1]):
                 _pandas_schema(frame.iloc[:, [j]], name)
         raise DataError(
-            f"{name}: column {frame.columns[0]!r} is of no type that can be read, or of several "
+            f"{name}: column {frame.columns[0]!r} has mixed types, or one that cannot be read "
             f"({error}); make each column one type."
         ) from None
 
 
 def from_polars(frame: Any, name: str = "frame") -> RandomAccessSource:
-    """A polars frame, turned into Arrow slice by slice."""
+    """A polars frame, converted to Arrow slice by slice."""
 
     def read(start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
         return one_batch(frame.select(list(columns)).slice(start, stop - start).to_arrow())
@@ -157,7 +157,7 @@ def _polars_schema(frame: Any, name: str) -> pa.Schema:
     try:
         return frame.head(0).to_arrow().schema
     except pa.ArrowException as error:
-        if frame.width > 1:  # whose fault it is, each column alone tells
+        if frame.width > 1:  # find the column at fault
             for column in frame.columns:
                 _polars_schema(frame.select(column), name)
         raise DataError(
@@ -175,7 +175,7 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def _mask(rows: np.ndarray, shape: tuple[int, ...]) -> Sequence[npt.NDArray[np.bool_] | None]:
-    """Of each column of `rows` its mask, None where the array has none; `shape` is (d, n)."""
+    """The mask of each column of `rows`, None if the array has none; `shape` is (d, n)."""
     if not np.ma.isMaskedArray(rows):
         return [None] * shape[0]
     return list(np.ascontiguousarray(np.ma.getmaskarray(rows).T))
@@ -186,15 +186,15 @@ def _batch(arrays: list[pa.Array], columns: Sequence[str]) -> pa.RecordBatch:
 
 
 def _is_mapped(array: np.ndarray) -> bool:
-    """Whether this is a map of a file that nobody writes to, so that its pages may come and go.
+    """Whether this is a read-only memory map, whose pages can be dropped and read again.
 
-    What is written to a private map ("c") is nowhere but in its pages.
+    What is written to a private map ("c") exists only in its pages.
     """
     return isinstance(array, np.memmap) and array.mode == "r"
 
 
-def _let_go(array: np.ndarray) -> None:
-    """Let go of the pages of a memory map: while they stay they count as this process's memory."""
+def _drop_pages(array: np.ndarray) -> None:
+    """Drop the pages of a memory map, which count as memory of this process while they stay."""
     pages: Any = getattr(array, "_mmap", None)
     if _is_mapped(array) and hasattr(pages, "madvise"):
         pages.madvise(mmap.MADV_DONTNEED)

@@ -1,7 +1,7 @@
 """Arrays in .npy files, of which some rows are read at a time.
 
-rows one after the other (C order)         a stretch of rows is one piece of the file
-columns one after the other (Fortran's)    a stretch of rows is a piece of each column
+rows one after another (C order)           consecutive rows are one piece of the file
+columns one after another (Fortran order)  consecutive rows are a piece of each column
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from sparrowboost.readers.arrays import arrow_column, arrow_type, check_shape, f
 from sparrowboost.readers.base import RandomAccessSource, read_errors, read_exactly
 from sparrowboost.runtime.errors import DataError
 
-PIECE_BYTES = 1 << 18  # of rows that are read at once: they are still in the cache when picked from
-PIECE_ROWS = 16  # or more bytes, since fewer values of a column are written no faster
-GAP_BYTES = 1 << 14  # between what is wanted of two rows: to read these takes longer than to skip
+PIECE_BYTES = 1 << 18  # of rows read at once: they are still in the cache when columns are picked
+PIECE_ROWS = 16  # at least: fewer values of a column are written no faster
+GAP_BYTES = 1 << 14  # between the wanted bytes of two rows: above this, skipping is faster
 
 Values = npt.NDArray[Any]
 
 
 class NpyFile:
-    """Where the array of a .npy file lies: (n, d) values, or (n,) values or records."""
+    """The array of a .npy file: (n, d) values, or (n,) values or records."""
 
     def __init__(self, path: Path, name: str) -> None:
         try:
             with read_errors(name):
-                # Maps the file to look at its header and its length; the map is never read.
+                # The map is used to check the header and the length; it is never read.
                 array = np.load(path, mmap_mode="r", allow_pickle=False)
-        except DataError:  # a ValueError that says what is to be said
+        except DataError:  # a ValueError with a message of its own
             raise
-        except Exception as error:  # of many types: numpy reads the header as it reads Python
+        except Exception as error:  # of many types: numpy parses the header as Python
             raise DataError(
-                f"{name}: not a readable .npy file of numbers ({error}); it may be cut short or "
-                "damaged, so save it again with numpy.save."
+                f"{name}: not a readable .npy file of numbers ({error}); it may be truncated or "
+                "damaged; save it again with numpy.save."
             ) from None
         if not isinstance(array, np.memmap):
             raise DataError(
@@ -49,7 +49,7 @@ class NpyFile:
         self._by_column = not array.flags.c_contiguous
 
     def read(self, start: int, stop: int, wanted: Sequence[int]) -> Values:
-        """(k, n) values of the wanted columns of some rows."""
+        """Values (k, n) of the wanted columns of some rows."""
         d = self.shape[1] if len(self.shape) > 1 else 1
         out = np.empty((len(wanted), stop - start), self.dtype)
         if self._by_column:
@@ -80,7 +80,7 @@ class NpyFile:
     def _pieces(
         self, start: int, stop: int, d: int, low: int, high: int
     ) -> Iterator[tuple[slice, Values]]:
-        """Columns [low, high) of rows in C order, a few at a time: which rows, and their values."""
+        """Columns [low, high) of rows in C order, piece by piece: a slice of rows, their values."""
         width, size = high - low, self.dtype.itemsize
         n = max(PIECE_ROWS, PIECE_BYTES // max(width * size, 1))
         piece = np.empty((min(n, max(stop - start, 1)), width), self.dtype)
@@ -121,11 +121,11 @@ def from_npy(path: Path, name: str) -> RandomAccessSource:
 
 
 def column_from_npy(path: Path, name: str) -> RandomAccessSource:
-    """A .npy file of one value for each row, as a table of one column."""
+    """A .npy file of one value per row, as a table of one column."""
     array = NpyFile(path, name)
     if array.dtype.names or array.shape[1:] not in ((), (1,)) or not array.shape:
         raise DataError(
-            f"{name}: has shape {array.shape} of {array.dtype}; one value for each row is needed."
+            f"{name}: has shape {array.shape} of {array.dtype}; it must have one value per row."
         )
     type_ = arrow_type(array.dtype, name)
 
