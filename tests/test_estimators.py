@@ -634,8 +634,8 @@ def test_worker_processes_find_the_same_scores(numbers):
         ({"importance_type": "weight"}, "importance_type='weight'"),
         ({"validation_fraction": 1.5}, "validation_fraction=1.5"),
         ({"class_weight": {"maybe": 1}}, "no label 'maybe'"),
-        ({"categorical_features": [9]}, "9 is no place"),
-        ({"categorical_features": [1.5]}, "1.5 is no place"),
+        ({"categorical_features": [9]}, "9 is not an index"),
+        ({"categorical_features": [1.5]}, "1.5 is not an index"),
         ({"categorical_features": [True]}, "mask of 1 for 4"),
         ({"categorical_features": ["sky"]}, "no column 'sky'"),
         ({"memory_limit": "much"}, "'much' is not understood"),
@@ -687,7 +687,7 @@ def test_wrong_input_is_told(numbers, frame, tmp_path):
             {},
             "'c0' is there more than",
         ),
-        ((pa.table(list(X.T), ["a"] * X.shape[1]), y), {}, "'a' is there more than once"),
+        ((pa.table(list(X.T), ["a"] * X.shape[1]), y), {}, "'a' appears more than once"),
     ]
     for args, kwargs, what in wrong:
         with warnings.catch_warnings(), pytest.raises(ValueError, match=what):
@@ -721,7 +721,7 @@ def test_files_without_a_header_or_a_telling_suffix(by_name, frame, tmp_path):
     assert clf.score(path, "f5", **how) == pytest.approx(right)
     assert clf.score(path, frame["y"], **how) == pytest.approx(right)
     assert clf.evals_result_["validation_0"]["log_loss"][-1] < 0.69
-    with pytest.raises(DataError, match=r"suffix '\.txt' names no format"):
+    with pytest.raises(DataError, match=r"suffix '\.txt' is not that of a supported format"):
         clf.predict(path)
 
 

@@ -32,16 +32,16 @@ from sparrowboost.model.metrics import METRICS
 from sparrowboost.model.model import Model, load_model
 from sparrowboost.model.predict import staged_scores
 from sparrowboost.readers.base import check_names
-from sparrowboost.readers.forms import (
+from sparrowboost.readers.inputs import (
     as_numbers,
     categorical_names,
     column_names,
-    header,
+    default_names,
     is_column,
     is_files,
     is_frame,
     is_stream,
-    places,
+    named_frame,
     renamed,
 )
 from sparrowboost.readers.options import ReadOptions
@@ -400,7 +400,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _check_columns(self, X: Any, *, reset: bool) -> None:
         """Record the columns of a frame, or compare them with those of `fit`."""
         check_names("X", [str(name) for name in column_names(X) or ()])
-        validate_data(self, header(X), reset=reset, skip_check_array=True)
+        validate_data(self, named_frame(X), reset=reset, skip_check_array=True)
 
     def _checked_labels(self, y: Any) -> npt.NDArray[Any]:
         y = column_or_1d(y, warn=True)
@@ -452,7 +452,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Take the names and number of features from a data set or model."""
         names, self._by_name = known.feature_names, True
         self.n_features_in_ = len(names)
-        if names == places(len(names)):
+        if names == default_names(len(names)):
             self.__dict__.pop("feature_names_in_", None)
         else:
             self.feature_names_in_ = np.array(names, object)
@@ -503,7 +503,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return X
         if not is_frame(X):
             X = self._checked_array(X, reset=False)
-            here = places(len(names))
+            here = default_names(len(names))
             if names != here and set(names) == set(here):  # by index, not by name
                 X = (X.tocsr() if hasattr(X, "tocsr") else X)[:, [names.index(c) for c in here]]
             return X

@@ -51,7 +51,7 @@ def test_no_such_file(store, tmp_path):
     for name in ("no.parquet", "no.csv", "no.npy", "no.arrow", "no.svm"):
         fails(store, tmp_path / name, name, "no such file")
     fails(store, str(tmp_path / "*.parquet"), "no file matches")
-    fails(store, tmp_path, "no file of a known format")
+    fails(store, tmp_path, "no file of a supported format")
 
 
 def test_remote_paths_are_told_how(store):
@@ -171,7 +171,7 @@ def test_truncated_files(store, tmp_path):
     pq.write_table(small_table(20_000), tmp_path / "t.parquet", write_page_checksum=True)
     data = (tmp_path / "t.parquet").read_bytes()
     (tmp_path / "t.parquet").write_bytes(data[: len(data) // 2])
-    fails(store, tmp_path / "t.parquet", "not a readable Parquet file", "cut short")
+    fails(store, tmp_path / "t.parquet", "not a readable Parquet file", "truncated")
     # The footer is whole, a page is not; its writer left checksums to tell by.
     (tmp_path / "t.parquet").write_bytes(data[:2000] + b"\xff" * 2000 + data[4000:])
     fails(store, tmp_path / "t.parquet", "t.parquet: not a readable Parquet file")

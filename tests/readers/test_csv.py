@@ -124,7 +124,7 @@ def test_cells_over_lines_do_not_poison_the_sample(tmp_path):
     assert t.categories == ("text\n77,phantom,1\nmore",)
     source = opened(path)
     assert 0.9 < source.n_rows / 60_000 < 1.1
-    peeked = sum(b.num_rows for b in source.peek(["x"], 20_000, np.random.default_rng(0)))
+    peeked = sum(b.num_rows for b in source.sample(["x"], 20_000, np.random.default_rng(0)))
     assert 0.9 < peeked / 20_000 < 1.1
 
 
@@ -299,10 +299,10 @@ def test_equal_random_states_peek_at_the_same_rows(tmp_path):
 
     def peeked():
         rng = np.random.default_rng(3)
-        return pa.Table.from_batches(source.peek(["i"], 1000, rng)).column(0).to_pylist()
+        return pa.Table.from_batches(source.sample(["i"], 1000, rng)).column(0).to_pylist()
 
     first = peeked()
-    list(source.peek(["t"], 50_000, np.random.default_rng(4)))
+    list(source.sample(["t"], 50_000, np.random.default_rng(4)))
     assert peeked() == first
 
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import sparrowboost.readers.flat
 import sparrowboost.readers.ipc as ipc
+import sparrowboost.readers.ipc_rows
 from sparrowboost import DataError
-from sparrowboost.readers.layout import extents, read_footer, read_layout
+from sparrowboost.readers.ipc_metadata import extents, read_footer, read_layout
 
 N = 500
 WORDS = ["", "red", "a word of more than twelve bytes", "ünï", "x" * 300, None]
@@ -126,13 +126,13 @@ def test_any_runs_of_rows_of_any_columns(files, edges, rows, data):
 
 def test_no_more_is_read_than_is_asked_for(files, monkeypatch):
     source, taken = ipc.IpcFile(files["one"], "one"), []
-    fill = sparrowboost.readers.flat.fill
+    read_exactly = sparrowboost.readers.ipc_rows.read_exactly
 
     def counted(file, out, offset):
         taken.append(out.nbytes)
-        fill(file, out, offset)
+        read_exactly(file, out, offset)
 
-    monkeypatch.setattr(sparrowboost.readers.flat, "fill", counted)
+    monkeypatch.setattr(sparrowboost.readers.ipc_rows, "read_exactly", counted)
     read(source, ["uint64"], 100, [(200, 300)])
     assert sum(taken) == 100 * 8
     taken.clear()
@@ -149,7 +149,7 @@ def test_words_that_views_have_far_apart_are_read_one_by_one(tmp_path, monkeypat
     shuffled = pa.Array.from_buffers(long.type, 100, [None, pa.py_buffer(views), *words])
     table = pa.table({"view": shuffled})
     source = ipc.IpcFile(write(tmp_path / "t.arrow", table), "t")
-    monkeypatch.setattr(sparrowboost.readers.flat, "NEAR_BYTES", 100)
+    monkeypatch.setattr(sparrowboost.readers.ipc_rows, "NEAR_BYTES", 100)
     before = pa.total_allocated_bytes()
     batch = next(source._runs([(40, 44)], ["view"], 100))
     assert batch.column(0).to_pylist() == [f"{i:04d}" * 2_000 for i in order[40:44]]
@@ -196,7 +196,7 @@ def test_a_file_that_is_cut_off_while_it_is_read_is_told(files, tmp_path, name):
         list(rows)
     assert "\n" not in str(caught.value)
     with pytest.raises(DataError, match="not a readable"):
-        list(source.peek(FLAT, 37, np.random.default_rng(0)))
+        list(source.sample(FLAT, 37, np.random.default_rng(0)))
 
 
 def test_a_layout_tells_what_arrow_wrote(files):

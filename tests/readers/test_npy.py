@@ -58,7 +58,7 @@ def test_arrays_of_all_types_are_read_as_if_they_were_in_memory(tmp_path, monkey
     for columns in (source.columns, some):
         assert rows(source, columns, 64) == rows(known, columns, 64)
     for batch, expected in zip(
-        *(s.peek(some, 40, np.random.default_rng(1)) for s in (source, known)), strict=True
+        *(s.sample(some, 40, np.random.default_rng(1)) for s in (source, known)), strict=True
     ):
         assert batch.equals(expected)
 
@@ -90,13 +90,13 @@ def test_any_columns_of_any_rows(tmp_path, data):
 def test_of_a_wide_table_only_the_columns_in_question_are_read(tmp_path, monkeypatch, order):
     wide = np.arange(100 * 9_000.0).reshape(100, 9_000)
     file = npy.NpyFile(saved(tmp_path / "t.npy", wide, order), "t.npy")
-    taken, fill = [], npy.fill
+    taken, read_exactly = [], npy.read_exactly
 
     def counted(descriptor, out, offset):
         taken.append(out.nbytes)
-        fill(descriptor, out, offset)
+        read_exactly(descriptor, out, offset)
 
-    monkeypatch.setattr(npy, "fill", counted)
+    monkeypatch.setattr(npy, "read_exactly", counted)
     np.testing.assert_array_equal(file.read(0, 100, [4_001, 4_000]), wide[:, [4_001, 4_000]].T)
     assert sum(taken) == 2 * 100 * 8
 
@@ -119,7 +119,7 @@ def test_files_that_are_no_labels_are_told(tmp_path):
     table = pa.table({"x": NUMBERS[:, 1]})
     for array, says in (
         (NUMBERS, r"y\.npy: has shape \(300, 7\)"),
-        (RECORDS, "one value for each row"),
+        (RECORDS, "one value per row"),
         (NUMBERS[:9, 0] > 0, r"y\.npy: has 9 values for the 300 rows"),
         (NUMBERS[:, 0] * 1j, "neither a number"),
     ):

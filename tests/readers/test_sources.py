@@ -19,7 +19,7 @@ import pytest
 import sparrowboost.readers.ipc as ipc
 from helpers import naive_rows, small_table, stored_rows
 from sparrowboost import DataError, DiskFullError, ingest
-from sparrowboost.readers.base import KEEP, Files
+from sparrowboost.readers.base import PART_DONE, ConcatenatedSource
 from sparrowboost.readers.formats import OpenOptions, open_source
 from sparrowboost.readers.inmemory import from_array, from_table
 from sparrowboost.readers.libsvm import MAX_INDEX
@@ -132,7 +132,7 @@ def test_arrays_that_are_no_table_are_told_what_to_pass():
 
 def test_two_columns_of_one_name_are_refused_by_name(tmp_path):
     twice = pa.table([[1, 2], [3, 4], [0, 1]], ["a", "a", "y"])
-    says = "column 'a' is there more than once"
+    says = "column 'a' appears more than once"
     fails(twice, says)
     fails(twice.to_batches()[0], says)
     fails(twice.to_reader(), says)
@@ -199,9 +199,11 @@ class Foreign:
 
 def test_a_stream_that_breaks_off_is_named(tmp_path):
     for source in (stream(pa.ArrowInvalid("bad page")), Foreign(stream(KeyError("bad page")))):
-        fails(source, type(source).__name__, "broke off", "bad page", path=tmp_path / "s")
+        fails(
+            source, type(source).__name__, "failed before its end", "bad page", path=tmp_path / "s"
+        )
         assert not (tmp_path / "s").exists()
-    fails(Foreign(stream(OSError("bad page"))), "broke off", "bad page")
+    fails(Foreign(stream(OSError("bad page"))), "failed before its end", "bad page")
 
 
 def test_an_error_of_ones_own_producer_comes_through_unchanged():
@@ -298,28 +300,28 @@ class Counted:
 )
 def test_many_files_give_as_many_rows_to_the_sample_as_are_asked_for(sizes):
     seen = []
-    files = Files([Counted(n, seen) for n in sizes])
-    peeked = list(files.peek(["x"], 200_000, np.random.default_rng(0)))
+    files = ConcatenatedSource([Counted(n, seen) for n in sizes])
+    peeked = list(files.sample(["x"], 200_000, np.random.default_rng(0)))
     # Each file cuts its share into 256 runs, whose lengths are rounded up.
     assert 200_000 <= sum(seen) <= 1.1 * 200_000
-    assert peeked[-1] is KEEP
-    again = files.peek(["x"], 200_000, np.random.default_rng(0))
+    assert peeked[-1] is PART_DONE
+    again = files.sample(["x"], 200_000, np.random.default_rng(0))
     assert all(a is b or a.equals(b) for a, b in zip(peeked, again, strict=True))
 
 
 def test_every_row_of_many_files_is_as_likely_in_the_sample_as_any_other():
     # A tenth of the rows is asked for; small files have a third of all. Their share of the sample
     # is off by at most a run (1/256 of it) at each of the two ends where sizes change.
-    files = Files([Counted(n, []) for n in [50] * 2_000 + [20_000] * 10])
+    files = ConcatenatedSource([Counted(n, []) for n in [50] * 2_000 + [20_000] * 10])
     quotas = files._quotas(30_000, np.random.default_rng(0))
     assert abs(quotas[:2_000].sum() / quotas.sum() - 1 / 3) < 2 / 256
 
 
 def test_parts_without_rows_are_left_out():
     seen = []
-    files = Files([Counted(n, seen) for n in (0, 3, 0, 2)])
+    files = ConcatenatedSource([Counted(n, seen) for n in (0, 3, 0, 2)])
     assert (files.n_rows, len(list(files.blocks(["x"], 10)))) == (5, 2)
-    assert Files([Counted(0, seen), Counted(0, seen)]).n_rows == 0
+    assert ConcatenatedSource([Counted(0, seen), Counted(0, seen)]).n_rows == 0
 
 
 def test_a_file_without_rows_may_type_its_columns_otherwise(tmp_path):

@@ -54,7 +54,7 @@ print(json.dumps({"peaks": peaks, "samples": samples[-1], "trees": model.n_trees
 # The same where rows are read while others are trained on.
 EARLY = JOB.replace('label="y", memory', 'label="y", wait=False, memory').replace(
     "WHOLE_VALUES = 0\n",
-    "WHOLE_VALUES = 0\nfrom sparrowboost.store import ingest\ningest.MIN_STRETCHES = 6\n",
+    "WHOLE_VALUES = 0\nfrom sparrowboost.store import ingest\ningest.MIN_PARTITIONS = 6\n",
 )
 
 

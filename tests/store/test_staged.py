@@ -396,14 +396,16 @@ class FakeSource:
     def __init__(self, rows):
         self._rows, self.n_rows = rows, sum(rows)
 
-    def stretches(self):
+    def partitions(self):
         return self._rows
 
 
 def test_a_file_with_fewer_rows_than_it_says_is_told(file, monkeypatch):
-    stretches = ParquetFile.stretches
+    partitions = ParquetFile.partitions
     monkeypatch.setattr(
-        ParquetFile, "stretches", lambda self: [n + (i == 3) for i, n in enumerate(stretches(self))]
+        ParquetFile,
+        "partitions",
+        lambda self: [n + (i == 3) for i, n in enumerate(partitions(self))],
     )
     with pytest.raises(DataError, match="fewer rows"):
         ingest(file, label="y", verbose=0)

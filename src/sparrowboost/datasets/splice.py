@@ -31,7 +31,7 @@ from sparrowboost.runtime.errors import DataError
 
 Part = Literal["train", "test", "all"]
 Bases = npt.NDArray[np.uint8]  # (n,) codes of one strand, indices into BASES
-Runs = npt.NDArray[np.int64]  # (k, 2) start, stop of stretches of a strand, in order
+Runs = npt.NDArray[np.int64]  # (k, 2) start, stop of intervals of a strand, in order
 Positions = npt.NDArray[np.int32]  # (sites,) of the A of each AG, ascending
 Labels = npt.NDArray[np.uint8]  # (sites,) 0 or 1
 
@@ -45,8 +45,8 @@ TEST_FROM = 0.8  # the last fifth of chromosome 21 has 1,282 positives: an AUC i
 SCAN_BASES = 1 << 20  # bases searched for AG at once: they and their masks stay in cache
 # Measured on 1.05 M rows, CPU seconds to write / to read / MB (pyarrow 26):
 #   none 1.71 / 0.48 / 37.1    snappy 1.81 / 0.54 / 37.1    zstd 2.23 / 0.58 / 37.1
-# four letters in two bits leave nothing to compress. Statistics take 1 s more, and nobody skips
-# rows of this table.
+# four letters in two bits leave nothing to compress. Statistics take 1 s more and are of no use,
+# since no reader skips rows of this table.
 PARQUET_OPTIONS: dict[str, Any] = {"compression": "none", "write_statistics": False}
 
 
@@ -210,7 +210,7 @@ def write_splice(
 
 def _check_part(part: str) -> None:
     known = get_args(Part)
-    check(part in known, f"part={part!r} is not a part; pass one of {', '.join(known)}.")
+    check(part in known, f"part={part!r} is unknown; pass one of {', '.join(known)}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +219,7 @@ class _Chromosome:
 
     packed: npt.NDArray[np.uint8]  # four bases a byte, lowest bits first
     n: int  # bases
-    known: Runs  # stretches without N
+    known: Runs  # intervals without N
     acceptors: dict[str, npt.NDArray[np.int64]]  # first exon base after each acceptor
     dropped: dict[str, npt.NDArray[np.int64]]  # the same, of sites that are left out
 
@@ -285,7 +285,7 @@ def _unpack(chromosome: _Chromosome, strand: str) -> Bases:
 
 
 def _part_runs(chromosome: _Chromosome, strand: str, part: Part) -> Runs:
-    """Stretches of the strand that windows of the part must not leave."""
+    """Intervals of the strand that windows of the part must not leave."""
     runs = chromosome.known
     if part != "all":
         # the cut has TEST_FROM of all known bases before it

@@ -1,4 +1,4 @@
-"""One Parquet file from a stream of batches, under its name only when it is whole."""
+"""Write a stream of batches to one Parquet file, which gets its name when it is complete."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def write_parquet(
         replacing(path) as partial,
         guard_disk(path, schema.serialize().size),  # the footer: the schema, and little more
         pq.ParquetWriter(partial, schema, **options) as writer,
-        closing(made) as groups,  # else its thread outlives an error
+        closing(made) as groups,  # otherwise its thread outlives an error
     ):
         for group in groups:
             with guard_disk(path, group.nbytes):

@@ -1,4 +1,4 @@
-"""Text of the libsvm format, cut into tokens."""
+"""Tokens of text in the libsvm format."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from sparrowboost.kernels._jit import kernel
 
 @kernel
 def split_tokens(data, index, text, end):
-    """Cut lines of ``label index:value index:value ... # comment`` into indices and value texts.
+    """Split lines of ``label index:value index:value ... # comment`` into indices and values.
 
     data  (n,)    uint8  IN   whole lines
-    index (n,)    int32  OUT  of each token its feature index; -1: it is a label, a row begins
-    text  (n,)    uint8  OUT  the texts of labels and values, end to end
-    end   (n + 1,) int32 OUT  where in `text` each token begins and ends; end[0] = 0
+    index (n,)    int32  OUT  the feature index of each token; -1: a label, which begins a row
+    text  (n,)    uint8  OUT  the text of labels and values, concatenated
+    end   (n + 1,) int32 OUT  token k is text[end[k]:end[k + 1]]; end[0] = 0
 
-    Returns the number of tokens, or -1 - position of the byte that cannot be understood.
-    A ``qid:`` token is passed over; a plus sign before a number is left out.
+    Returns the number of tokens, or -1 - position of the first byte that cannot be parsed.
+    A ``qid:`` token is skipped, as is a plus sign before a number.
     """
     n = data.shape[0]
     i = 0

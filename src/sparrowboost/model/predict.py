@@ -13,10 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparrowboost.model.ensemble import Ensemble
-from sparrowboost.readers.base import Files
+from sparrowboost.readers.base import ConcatenatedSource
 from sparrowboost.readers.formats import OpenOptions, RowError, Source, check_format, open_source
 from sparrowboost.readers.options import ReadOptions
-from sparrowboost.readers.table import place_of
+from sparrowboost.readers.table import locate
 from sparrowboost.runtime.budget import LIBRARIES, Budget, blocks_in_flight
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.memory import held
@@ -49,7 +49,7 @@ class FeatureBlock(NamedTuple):
         try:
             binning.apply(self.batch, bins)
         except RowError as error:
-            place = place_of(self.source, self.row + error.row)
+            place = locate(self.source, self.row + error.row)
             raise DataError(f"{place}: {error}") from None
         return bins
 
@@ -218,7 +218,8 @@ def check_kinds(binning: Binning, source: Source, names: Sequence[str]) -> None:
 
     To the model, times are numbers of microseconds.
     """
-    source = source.parts[0] if isinstance(source, Files) else source  # there may be thousands
+    if isinstance(source, ConcatenatedSource):
+        source = source.parts[0]  # there may be thousands
     for feature, name in zip(binning.features, names, strict=True):
         if isinstance(feature, CategoryFeature) or feature.blank:
             continue

@@ -1,4 +1,4 @@
-"""Arrow's arrays as numpy's and back, over the same memory.
+"""Arrow arrays as numpy arrays and back, without copying.
 
 Arrow's own conversions import pandas wherever it is installed: 36 MB that a memory limit may not
 have to spare, for nothing that is needed here.
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from sparrowboost.runtime.errors import DataError
 
-# numpy's units of time that Arrow has not, by the nearest that it has; months are of mean length.
+# numpy's time units that Arrow lacks, and the nearest that it has; months are of mean length.
 ARROW_UNITS = {
     "Y": "s",
     "M": "s",
@@ -30,7 +30,7 @@ ARROW_UNITS = {
 
 
 def to_numpy(array: pa.Array, fill: float = 0) -> npt.NDArray[Any]:
-    """Numbers or booleans, not to be written to; a copy with `fill` for nulls, if there are any.
+    """Numbers or booleans as a read-only view; a copy with `fill` for nulls if there are any.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def to_numpy(array: pa.Array, fill: float = 0) -> npt.NDArray[Any]:
     values = np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
     if array.null_count:
         values = np.where(nulls(array), values.dtype.type(fill), values)
-    values.flags.writeable = False  # one kernel signature, whoever owns the memory
+    values.flags.writeable = False  # so that kernels compile for one signature
     return values
 
 
@@ -67,7 +67,7 @@ def nulls(array: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def strings(values: Sequence[str | bytes | None]) -> pa.Array:
-    """An array of words; bytes are taken to be UTF-8, and are not checked.
+    """An array of strings; bytes are assumed to be UTF-8 and not checked.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def strings(values: Sequence[str | bytes | None]) -> pa.Array:
 
 
 def from_numpy(values: npt.NDArray[Any], null: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """An array of these numbers or booleans, some of them null; it holds on to their memory.
+    """An array of these numbers or booleans, some of them null, over the same memory.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def _bits(values: npt.NDArray[np.bool_]) -> pa.Buffer:
 
 
 def _arrow_dtype(dtype: np.dtype) -> np.dtype:
-    """The nearest type that Arrow can hold too: of native byte order, and of a unit it knows."""
+    """The nearest type that Arrow supports: native byte order, and a time unit that it has."""
     if dtype.kind == "f" and dtype.itemsize > 8:
         return np.dtype(np.float64)
     if dtype.kind in "mM":
@@ -136,10 +136,10 @@ def arrow_column(
 
 
 def check_shape(dtype: np.dtype, shape: tuple[int, ...], name: str) -> None:
-    """A DataError if an array of this shape is no table."""
+    """A DataError if an array of this shape is not a table."""
     if dtype.names:
         if len(shape) != 1:
-            raise DataError(f"{name}: has shape {shape}; records make a table if they are (n,).")
+            raise DataError(f"{name}: has shape {shape}; an array of records must be (n,).")
     elif len(shape) != 2:
         raise DataError(
             f"{name}: has shape {shape}; a table has rows and columns (n, d)"

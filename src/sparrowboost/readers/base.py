@@ -1,8 +1,8 @@
-"""What every source of rows can do, and what sources are put together from.
+"""The interface of a source of rows, and the parts that sources share.
 
-A source is peeked at in many random places for its bins (`peek`), and read once for its rows
-(`blocks`): from front to back, or by `stretches`, if it has any, in random order. The head of a
-table is never taken for the whole of it.
+A source is sampled at many random positions to find bins (`sample`), then read once (`blocks`):
+from front to back, or by `partitions` in random order if it has any. The first rows of a table are
+never assumed to represent all of it.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from sparrowboost.runtime.errors import DataError, StoreError
 
 A = TypeVar("A")
 
-# As many places as a feature has bins: even a sorted column gets a value near each quantile.
-PLACES = 256
-SLICED_ROWS = 1 << 16  # of a stretch of rows that can be read from any place
+# As many as a feature has bins: even a sorted column gets a value near each quantile.
+SAMPLE_RUNS = 256
+PARTITION_ROWS = 1 << 16  # of sources with random access
 
 
 @dataclass(frozen=True)
-class Forget:
-    """Said while peeking: drop what came of these columns since the last `KEEP`, better follows."""
+class DiscardSample:
+    """Sent while sampling: drop these columns' values since the last `PART_DONE`; better follow."""
 
     columns: tuple[str, ...]
 
 
-KEEP = Forget(())  # said between two parts of a source: what came so far stays
+PART_DONE = DiscardSample(())  # sent after each part of a source: its sample is final
 
 
 class Source(Protocol):
@@ -56,41 +56,41 @@ class Source(Protocol):
     def columns(self) -> Sequence[str]: ...
 
     def kind(self, column: str) -> Kind:
-        """The kind of a column; a DataError if it can be no feature."""
+        """The kind of a column; a DataError if it cannot be a feature."""
         ...
 
     def reading_bytes(self, columns: Sequence[str]) -> int:
-        """About what reading takes in memory beside the blocks that it gives."""
+        """Estimate of the memory that reading takes in addition to the blocks returned."""
         ...
 
-    def stretches(self) -> list[int]:
-        """Rows of each stretch that can be read by itself; none if all come in order only."""
+    def partitions(self) -> list[int]:
+        """Rows of each part that can be read on its own; empty if rows only come in order."""
         ...
 
     def blocks(
         self, columns: Sequence[str], rows: int, only: Sequence[int] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """All rows in order, at most `rows` at a time; or those of some stretches, each by itself.
+        """All rows in order, at most `rows` at a time.
 
-        `only` has numbers of stretches, to be read in this order. Where there are no stretches, it
-        is not given.
+        `only` lists partitions by number: these alone are read, in this order, and no batch spans
+        two of them. A source without partitions never gets it.
         """
         ...
 
-    def peek(
+    def sample(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
-    ) -> Iterator[pa.RecordBatch | Forget]:
-        """About `rows` rows from all over the source (all of them, if it has no more).
+    ) -> Iterator[pa.RecordBatch | DiscardSample]:
+        """About `rows` rows from all over the source, or all rows if it has fewer.
 
-        A batch may hold some of the columns only: what is asked for is each column's
-        distribution, not whole rows. The same state of `rng` gives the same rows.
+        A batch may hold only some of the columns: the aim is each column's distribution, not whole
+        rows. The same state of `rng` gives the same rows.
         """
         ...
 
 
 @dataclass
-class Sliced:
-    """Rows that can be read from any place: arrays, frames, .npy files."""
+class RandomAccessSource:
+    """Rows that can be read from any position: arrays, frames, .npy files."""
 
     name: str
     schema: pa.Schema
@@ -98,7 +98,7 @@ class Sliced:
     read: Callable[[int, int, Sequence[str]], pa.RecordBatch]  # start, stop, columns
     in_memory: bool = True
     exact_rows: bool = True
-    # What the caller calls a column, where that is not a string: its name here.
+    # Column labels that are not strings, with the names used here.
     lookup: Mapping[Any, str] = field(default_factory=dict)
 
     @property
@@ -111,21 +111,21 @@ class Sliced:
     def reading_bytes(self, columns: Sequence[str]) -> int:
         return 0
 
-    def stretches(self) -> list[int]:
-        full, rest = divmod(self.n_rows, SLICED_ROWS)
-        return [SLICED_ROWS] * full + [rest] * (rest > 0)
+    def partitions(self) -> list[int]:
+        full, rest = divmod(self.n_rows, PARTITION_ROWS)
+        return [PARTITION_ROWS] * full + [rest] * (rest > 0)
 
     def blocks(
         self, columns: Sequence[str], rows: int, only: Sequence[int] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        firsts = [0] if only is None else [SLICED_ROWS * number for number in only]
-        length = self.n_rows if only is None else SLICED_ROWS
+        firsts = [0] if only is None else [PARTITION_ROWS * number for number in only]
+        length = self.n_rows if only is None else PARTITION_ROWS
         for first in firsts:
             end = min(first + length, self.n_rows)
             for start in range(first, end, rows):
                 yield self.read(start, min(start + rows, end), columns)
 
-    def peek(
+    def sample(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
     ) -> Iterator[pa.RecordBatch]:
         for start, stop in random_runs(self.n_rows, rows, rng):
@@ -133,7 +133,7 @@ class Sliced:
 
 
 def random_runs(n: int, wanted: int, rng: np.random.Generator) -> Iterator[tuple[int, int]]:
-    """Runs [start, stop) of `wanted` items in all, one at a random place of each of PLACES parts.
+    """Runs [start, stop) of `wanted` items in all, one at random within each of SAMPLE_RUNS parts.
 
     Examples
     --------
@@ -143,7 +143,7 @@ def random_runs(n: int, wanted: int, rng: np.random.Generator) -> Iterator[tuple
     if wanted >= n:
         yield 0, n
         return
-    places = min(PLACES, wanted)
+    places = min(SAMPLE_RUNS, wanted)
     edges = np.linspace(0, n, places + 1).astype(np.int64)
     length = math.ceil(wanted / places)
     for low, high in itertools.pairwise(edges):
@@ -158,11 +158,12 @@ def thin(batch: pa.RecordBatch, share: float, rng: np.random.Generator) -> pa.Re
     return batch.filter(from_numpy(rng.random(batch.num_rows) < share))
 
 
-class Unchanged:
-    """A file that must stay as it is for as long as it is read, or a DataError says so.
+class ChangeGuard:
+    """Raises a DataError if a file changes while it is being read.
 
-    A text that is cut off at the end of a line is still a text, and numbers that are written over
-    are numbers. So it is looked at before each block, after it, and when a block cannot be read.
+    Changed bytes need not look damaged: a text cut off at the end of a line is still a text, and
+    overwritten numbers are still numbers. So the file is checked before and after each block, and
+    when a block cannot be read.
 
     Parameters
     ----------
@@ -183,12 +184,12 @@ class Unchanged:
             how = f"cannot be read any more ({error.strerror})"
         if how:
             raise DataError(
-                f"{self._name}: {how} while it was in use; begin again when nobody writes to it."
+                f"{self._name}: {how} while it was in use; try again when nothing writes to it."
             )
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Look at it before and after, and at a DataError: a change is more to the point."""
+    def watch(self) -> Iterator[None]:
+        """Check before and after, and on a DataError, whose real cause may be a change."""
         self.check()
         try:
             yield
@@ -198,54 +199,54 @@ class Unchanged:
         self.check()
 
 
-class Steady:
-    """A file as a source that must stay as it is (see `Unchanged`)."""
+class GuardedSource:
+    """A file as a source, watched by a `ChangeGuard`."""
 
     def __init__(self, source: Source, path: Path, was: tuple[int, ...]) -> None:
         self.name, self.columns = source.name, source.columns
         self.n_rows, self.exact_rows = source.n_rows, source.exact_rows
         self.in_memory = source.in_memory
         self.kind, self.reading_bytes = source.kind, source.reading_bytes
-        self._source, self._file = source, Unchanged(path, source.name, was)
+        self._source, self._file = source, ChangeGuard(path, source.name, was)
 
-    def stretches(self) -> list[int]:
-        return self._source.stretches()
+    def partitions(self) -> list[int]:
+        return self._source.partitions()
 
     def blocks(
         self, columns: Sequence[str], rows: int, only: Sequence[int] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        return self._watched(self._source.blocks(columns, rows, only))
+        return self._guarded(self._source.blocks(columns, rows, only))
 
-    def peek(
+    def sample(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
-    ) -> Iterator[pa.RecordBatch | Forget]:
-        return self._watched(self._source.peek(columns, rows, rng))
+    ) -> Iterator[pa.RecordBatch | DiscardSample]:
+        return self._guarded(self._source.sample(columns, rows, rng))
 
-    def _watched(self, items: Iterator[A]) -> Iterator[A]:
-        with self._file.watched():
+    def _guarded(self, items: Iterator[A]) -> Iterator[A]:
+        with self._file.watch():
             for item in items:
                 yield item
                 self._file.check()
 
 
 def stamp(path: Path) -> tuple[int, ...]:
-    """What changes when a file is replaced or written to."""
+    """Identity, size and time of a file: these change when it is replaced or written to."""
     stat = path.stat()
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
-def fill(file: int, out: npt.NDArray[np.uint8], offset: int) -> None:
-    """Read some bytes from a place in a file; an OSError if it ends before.
+def read_exactly(file: int, out: npt.NDArray[np.uint8], offset: int) -> None:
+    """Fill `out` with the bytes at an offset of a file; an OSError if the file ends before.
 
-    Users' files are read so, not through memory maps: who touches a map behind the end of a file
-    that was cut off is killed by the system.
+    Users' files are read this way, not through memory maps: touching a map behind the end of a
+    truncated file kills the process.
     """
     if read_all(file, out, offset) < out.nbytes:
         raise OSError("it ends too early")
 
 
-class Files:
-    """Several sources with the same columns, one after the other; empty ones are left out."""
+class ConcatenatedSource:
+    """Several sources with the same columns, one after another; empty ones are left out."""
 
     in_memory = False
 
@@ -276,11 +277,11 @@ class Files:
         return kind
 
     def reading_bytes(self, columns: Sequence[str]) -> int:
-        # Files of one table are much alike; one is looked into, there may be thousands.
+        # Files of one table are much alike, and there may be thousands: one stands for all.
         return max(self.parts, key=lambda part: part.n_rows).reading_bytes(columns)
 
-    def stretches(self) -> list[int]:
-        of_parts = [part.stretches() for part in self.parts]
+    def partitions(self) -> list[int]:
+        of_parts = [part.partitions() for part in self.parts]
         return list(itertools.chain(*of_parts)) if all(of_parts) else []
 
     def blocks(
@@ -290,27 +291,27 @@ class Files:
             for part in self.parts:
                 yield from part.blocks(columns, rows)
             return
-        ends = list(itertools.accumulate(len(part.stretches()) for part in self.parts))
+        ends = list(itertools.accumulate(len(part.partitions()) for part in self.parts))
         for i, some in itertools.groupby(only, key=lambda number: bisect_right(ends, number)):
             first = ends[i - 1] if i else 0
             yield from self.parts[i].blocks(columns, rows, [number - first for number in some])
 
-    def peek(
+    def sample(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
-    ) -> Iterator[pa.RecordBatch | Forget]:
+    ) -> Iterator[pa.RecordBatch | DiscardSample]:
         quotas = self._quotas(rows, rng)
-        # A state for each part: what one of them draws does not change what is seen of the next.
+        # A seed for each part: what one of them draws does not change the sample of the next.
         seeds = rng.integers(2**63, size=len(quotas))
         for part, quota, seed in zip(self.parts, quotas, seeds, strict=True):
             if quota:
-                yield from part.peek(columns, int(quota), np.random.default_rng(seed))
-                yield KEEP
+                yield from part.sample(columns, int(quota), np.random.default_rng(seed))
+                yield PART_DONE
 
     def _quotas(self, rows: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-        """How many rows to peek at in each part, so that few of many need be opened.
+        """How many rows to sample from each part, so that of many parts few are opened.
 
-        Random runs are laid over all rows, as if they were one file's; a part gives as many as
-        lie in it.
+        Random runs are laid over all rows as if they were one file; each part contributes the rows
+        that fall into it.
         """
         ends = np.cumsum([part.n_rows for part in self.parts], dtype=np.int64)
         starts = np.append(0, ends[:-1])
@@ -322,25 +323,25 @@ class Files:
 
 
 def check_names(name: str, columns: Sequence[str]) -> None:
-    """A DataError if two columns of the source called `name` have the same name."""
+    """A DataError if two columns of source `name` have the same name."""
     if len(set(columns)) < len(columns):
         twice = next(c for c, n in Counter(columns).items() if n > 1)
         raise DataError(
-            f"{name}: column {twice!r} is there more than once; give each column a name of its own."
+            f"{name}: column {twice!r} appears more than once; column names must be unique."
         )
 
 
 @contextmanager
-def reading(name: str) -> Iterator[None]:
-    """Turn what the system says of a file that cannot be read into a DataError that names it."""
+def read_errors(name: str) -> Iterator[None]:
+    """Turn the system's errors about a file into a DataError that names it."""
     try:
         yield
-    except StoreError:  # an OSError that says what is to be said
+    except StoreError:  # an OSError with a message of its own
         raise
     except FileNotFoundError:
         raise DataError(f"{name}: no such file.") from None
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # of scratch, not of the file
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # concerns scratch, not this file
             raise
         raise DataError(f"{name}: cannot be read ({error.strerror or error}).") from None
 

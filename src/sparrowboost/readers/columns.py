@@ -1,7 +1,7 @@
-"""Kinds of columns, and an Arrow array as the plain numbers or categories that it means.
+"""Kinds of columns, and Arrow arrays as plain numbers or categories.
 
-A row block is a `pyarrow.RecordBatch`. Its columns may have any of Arrow's many types; the rest of
-the package knows only these kinds:
+A row block is a `pyarrow.RecordBatch`. Its columns may have any Arrow type; the rest of the package
+knows only these kinds:
 
     float32, float64    numbers as they are (NaN and null: missing)
     int64, uint64       whole numbers, kept exact beyond 2**53
@@ -31,7 +31,7 @@ STRINGS = pa.dictionary(pa.int32(), pa.string())
 
 
 class RowError(DataError):
-    """A row of a block is wrong; whoever knows where the block lies says so, too."""
+    """A row of a block is wrong; a caller that knows the block's position adds it."""
 
     def __init__(self, row: int, what: str) -> None:
         super().__init__(what)
@@ -39,7 +39,7 @@ class RowError(DataError):
 
 
 def kind_of(name: str, type_: pa.DataType) -> Kind:
-    """The kind of a column of Arrow type `type_`; a DataError names a type that has none."""
+    """The kind of a column of Arrow type `type_`; a DataError for a type without one."""
     if pt.is_float16(type_) or pt.is_float32(type_):
         return "float32"
     if pt.is_float64(type_) or pt.is_decimal(type_):
@@ -56,7 +56,7 @@ def kind_of(name: str, type_: pa.DataType) -> Kind:
         return "category"
     raise DataError(
         f"column {name!r} has type {type_}, which is neither a number, a date nor a category; "
-        "leave it out with exclude=, or turn it into one of these first."
+        "leave it out with exclude=, or convert it first."
     )
 
 
@@ -66,7 +66,7 @@ def is_text(type_: pa.DataType) -> bool:
 
 
 def join_kinds(a: Kind, b: Kind) -> Kind | None:
-    """The kind that holds the values of both, None where there is none."""
+    """The kind that can hold the values of both; None if there is none."""
     if a == b or b == "null":
         return a
     if a == "null":
@@ -77,9 +77,9 @@ def join_kinds(a: Kind, b: Kind) -> Kind | None:
 
 
 def numbers(name: str, array: pa.Array) -> tuple[Numbers, Mask | None]:
-    """Values of a number or time column, and where they are missing (None: see the NaNs).
+    """Values of a number or time column, and a mask of missing ones (None: NaNs, if any).
 
-    Values come in the column's own width, so that small integers stay small.
+    Values keep the column's own width, so that small integers stay small.
     """
     type_ = array.type
     if pt.is_dictionary(type_):
@@ -104,7 +104,7 @@ def numbers(name: str, array: pa.Array) -> tuple[Numbers, Mask | None]:
 
 
 def _microseconds(array: pa.Array) -> pa.Array:
-    """A date, time or duration as int64 microseconds; finer digits are cut off."""
+    """A date, time or duration as int64 microseconds, truncated."""
     if pt.is_duration(array.type):
         return array.cast(pa.duration("us"), safe=False).cast(pa.int64())
     if pt.is_time(array.type):
@@ -114,7 +114,7 @@ def _microseconds(array: pa.Array) -> pa.Array:
 
 
 def _parse(name: str, array: pa.Array) -> pa.Array:
-    """Texts as the numbers, or words for true and false, that they are."""
+    """Strings as numbers, or as true and false."""
     for type_ in (pa.float64(), pa.bool_()):
         try:
             values = array.cast(type_)
@@ -124,8 +124,8 @@ def _parse(name: str, array: pa.Array) -> pa.Array:
     row = next(row for row, text in enumerate(array) if not _is_number(text))
     raise RowError(
         row,
-        f"column {name!r} is {array[row].as_py()!r} where numbers are needed; leave it empty if it "
-        "is missing.",
+        f"column {name!r} is {array[row].as_py()!r} where numbers are needed; leave the cell empty "
+        "if the value is missing.",
     )
 
 
@@ -140,8 +140,8 @@ def _is_number(text: pa.Scalar) -> bool:
 def categories(name: str, array: pa.Array) -> pa.DictionaryArray:
     """A column as categories: a dictionary array of strings, null where missing.
 
-    A number's category is its shortest writing (5, not 5.0), so that a category learned from one
-    source is found again in another that types it differently.
+    A number is written in its shortest form (5, not 5.0), so that a category learned from one
+    source is found in another that types it differently.
     """
     if pt.is_dictionary(array.type) and pt.is_string(array.type.value_type):
         return array
@@ -169,15 +169,15 @@ def _as_strings(name: str, values: pa.Array) -> pa.Array:
         words = values.cast(pa.string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise DataError(f"column {name!r} of type {type_} cannot be read as categories.") from None
-    if pt.is_temporal(type_):  # whole seconds, as most writers of text have them
+    if pt.is_temporal(type_):  # whole seconds, as text files usually have them
         words = pc.replace_substring_regex(words, r"\.0+(Z?)$", r"\1")
     return words
 
 
 def plain_words(words: pa.Array) -> pa.Array:
-    """Words in a form that all sources agree on, whether they have types or are text.
+    """Category names in one form for all sources, typed or text.
 
-    Without spaces around them, whole numbers without ".0", true and false in small letters.
+    Without surrounding spaces, whole numbers without ".0", true and false in lower case.
 
     Examples
     --------

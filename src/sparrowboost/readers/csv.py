@@ -1,4 +1,4 @@
-"""CSV files: types decided by values from all over the file, then streamed once."""
+"""CSV files: types are inferred from values all over the file, then the file is streamed once."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from sparrowboost.readers.infer import (
 )
 from sparrowboost.readers.text import (
     CHUNK_BYTES,
-    Loan,
+    LentFile,
     QuoteWatch,
     has_open_lines,
-    lent,
+    lend_to_arrow,
     line_ranges,
     mean_line_bytes,
 )
 from sparrowboost.runtime.errors import DataError
 
 DELIMITERS = (",", "\t", ";", "|")
-BLOCK_BYTES = 1 << 19  # of text that the parser turns into rows at once; more is hardly faster
-MAX_BLOCK_BYTES = 1 << 26  # the same where a row is longer than that; also the longest row
-# Measured with blocks of 512 KB: 27 MB with 5 columns of numbers, 33 with 50, 34 with 200, 40 with
-# 20 of categories. It hardly depends on the columns: Arrow reads blocks ahead, and its allocator
-# keeps some. A row longer than a block takes more, which is not counted.
+BLOCK_BYTES = 1 << 19  # of text that is parsed at once; more is hardly faster
+MAX_BLOCK_BYTES = 1 << 26  # where a row is longer than that; also the longest possible row
+# Measured with blocks of 512 KB: 27 MB with 5 numeric columns, 33 with 50, 34 with 200, 40 with 20
+# of categories. It hardly depends on the columns: Arrow reads blocks ahead, and its allocator keeps
+# some. A row longer than a block takes more, which is not counted.
 READING_BYTES = 40_000_000
-INFER_ROWS = 20_000  # a column is what most of these, from all over the file, say that it is
-INFER_BYTES = 1 << 24  # as text, at most: of a wide table, fewer rows do
+INFER_ROWS = 20_000  # from all over the file: most of them decide the type of a column
+INFER_BYTES = 1 << 24  # of text at most: fewer rows of a wide table
 
 Types = dict[str, pa.DataType]
 
-# Arrow's words for a bad cell and a bad row, with the row counted from 1, the header included.
+# Arrow's messages for a bad cell and a bad row; rows count from 1 and include the header.
 BAD_CELL = re.compile(
     r"In CSV column #(\d+): Row #(\d+): CSV conversion error to .*?: "
     r"(?:invalid value|expected (no|a) zone offset in) '(.*?)'(?:\. If these .*)?$",
@@ -55,23 +55,23 @@ BAD_CELL = re.compile(
 )
 BAD_TEXT = re.compile(r"In CSV column #(\d+): Row #(\d+): .*invalid UTF8")
 BAD_ROW = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
-TOO_LONG = "straddl"  # a row that does not fit the parser's block
+TOO_LONG = "straddl"  # in the message for a row that does not fit the parser's block
 
 
 class CsvFile:
     """One CSV file (plain text) as a source.
 
-    Spaces around names, numbers, dates and categories do not count, nor do blank lines. A column
-    whose name is empty is called f<i> after its place, counted from 0.
+    Spaces around names, numbers, dates and categories are ignored, as are blank lines. A column
+    with an empty name is called f<i>, where i is its index.
 
     Parameters
     ----------
-    path : where the text is
-    name : what messages call it (a gzipped file's text lies elsewhere)
-    rng : where to look for the types of columns
-    header : whether the first line names the columns; else they are f0, f1, ...
+    path : the text
+    name : for messages (a gzipped file's text lies elsewhere)
+    rng : chooses the rows from which types are inferred
+    header : whether the first line names the columns; otherwise they are f0, f1, ...
     categorical : columns that are categories whatever they look like
-    text : columns to give as they are
+    text : columns to return unchanged
     """
 
     exact_rows = False
@@ -91,15 +91,12 @@ class CsvFile:
         self._path = path
         first = self._find_body(header)
         cells = self._split(first)
-        self.columns = [
-            (header and cell.strip()) or f"f{i}"  # as a column without a name is called
-            for i, cell in enumerate(cells)
-        ]
+        self.columns = [(header and cell.strip()) or f"f{i}" for i, cell in enumerate(cells)]
         if header:
             self._check_header(cells)
         self._size = path.stat().st_size - self._body
-        # A first guess; what is peeked at for the types knows better, and then it stays as it is:
-        # a later peek must not depend on the ones before it.
+        # A first guess, refined once by the sample for types. Then it stays: a sample must not
+        # depend on the ones drawn before it.
         self._line_bytes = mean_line_bytes(path, self._body)
         self._lines_are_rows = True
         self._categorical = set(categorical)
@@ -111,7 +108,7 @@ class CsvFile:
         } | dict.fromkeys(text, TEXT)
 
     def _find_body(self, header: bool) -> bytes:
-        """The first line that is not blank; what comes before the rows is then known."""
+        """The first line that is not blank; also finds where the rows begin."""
         blank, start = 0, 0
         with open(self._path, "rb") as file:
             while first := file.readline(MAX_BLOCK_BYTES):
@@ -129,7 +126,7 @@ class CsvFile:
         try:
             line = first.decode("utf-8-sig").rstrip("\r\n")
         except UnicodeDecodeError:
-            raise DataError(f"{self.name}: not a text file in UTF-8; convert it first.") from None
+            raise DataError(f"{self.name}: not UTF-8 text; convert it first.") from None
         if "\r" in line:
             raise DataError(
                 f"{self.name}: lines end in a carriage return alone, as on old Macs; convert the "
@@ -138,7 +135,7 @@ class CsvFile:
         if has_open_lines(first.removeprefix(codecs.BOM_UTF8)):
             raise DataError(
                 f"{self.name}: a quote in the first line is not closed; close or remove it (a "
-                "column's name must not go over lines)."
+                "column name must not span lines)."
             )
         self._delimiter = max(DELIMITERS, key=line.count)
         try:
@@ -153,12 +150,12 @@ class CsvFile:
         if all(re.match(NUMBER, cell.strip()) for cell in cells):
             raise DataError(
                 f"{self.name}: the first line ({', '.join(cells[:4])}, ...) looks like "
-                "data, not like names; pass header=False (--no-header) to name the columns "
+                "data, not names; pass header=False (--no-header) to name the columns "
                 "f0, f1, ..."
             )
 
     def _infer_sample(self, rng: np.random.Generator) -> pa.Table:
-        """Texts from all over the file, to tell the types from; also how many rows it has."""
+        """Strings from all over the file, to infer types from; also sets `n_rows`."""
         types = dict.fromkeys(self.columns, pa.string())
         with open(self._path, "rb") as file:
             file.seek(self._body)
@@ -172,17 +169,17 @@ class CsvFile:
             n_bytes += len(data)
             quotes, odd = quotes or b'"' in data, odd or skipped or has_open_lines(data)
         if quotes and odd:
-            # A place at random may lie within a cell that goes over lines, and what follows is
-            # then misread. So the rows are streamed and thinned. What is left is a file with so
-            # few such cells that neither its head nor any range shows one: of a sample from it,
-            # hardly any row can be misread. (Stray quotes, as in 6" pipe, look the same: such a
-            # file is streamed without need, which costs time only.)
+            # A random position may lie within a cell that spans lines, and what follows would be
+            # misread. So the rows are streamed and thinned. Files that do not get here have so few
+            # such cells that neither the head nor any range shows one, and hardly any row of their
+            # sample can be misread. (Stray quotes, as in 6" pipe, look the same: such a file is
+            # streamed without need, which only costs time.)
             self._lines_are_rows = False
             share = min(1.0, rows * self._line_bytes / self._size)
             batches = list(self._thinned(types, share, rng))
         n_rows = sum(batch.num_rows for batch in batches)
         if n_rows == 0 and head.strip():
-            for _ in self._stream(types):  # says what is wrong with every row
+            for _ in self._stream(types):  # raises: every row is wrong
                 pass
         if n_rows and self._lines_are_rows:
             self._line_bytes = n_bytes / n_rows
@@ -197,7 +194,7 @@ class CsvFile:
     def reading_bytes(self, columns: Sequence[str]) -> int:
         return READING_BYTES
 
-    def stretches(self) -> list[int]:
+    def partitions(self) -> list[int]:
         return []
 
     def blocks(
@@ -208,7 +205,7 @@ class CsvFile:
             for start in range(0, batch.num_rows, rows):
                 yield batch.slice(start, rows)
 
-    def peek(
+    def sample(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
     ) -> Iterator[pa.RecordBatch]:
         types = self._parser_types(columns)
@@ -227,14 +224,14 @@ class CsvFile:
     def _thinned(
         self, types: Types, share: float, rng: np.random.Generator
     ) -> Iterator[pa.RecordBatch]:
-        """Each row with probability `share`; what is wrong with a cell, `blocks` will say."""
+        """Each row with probability `share`; bad cells are left for `blocks` to report."""
         for _, batch in self._stream(dict.fromkeys(types, pa.binary())):
             yield _forgiving(thin(batch, share, rng), types)
 
     def _parse(self, data: bytes, types: Types) -> tuple[list[pa.RecordBatch], bool]:
-        """Rows from the middle of the file, and whether some were no rows of this table."""
+        """Rows from the middle of the file, and whether some lines were not rows of this table."""
         skipped: list[int | None] = []
-        data = data.decode(errors="replace").encode()  # Arrow cannot skip what is no text
+        data = data.decode(errors="replace").encode()  # Arrow cannot skip invalid text
         read = pcsv.ReadOptions(
             column_names=self.columns, block_size=len(data) + 1, use_threads=False
         )
@@ -248,11 +245,14 @@ class CsvFile:
             return [_forgiving(batch, types) for batch in table.to_batches()], bool(skipped)
 
     def _stream(self, types: Types) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """All rows as the parser gives them, and the number of rows before each batch."""
+        """All rows as parsed, with the number of rows before each batch."""
         done, block_bytes = 0, BLOCK_BYTES
         while True:
             row = 0
-            with QuoteWatch(self._path, self._body, self._delimiter) as file, lent(file) as hand:
+            with (
+                QuoteWatch(self._path, self._body, self._delimiter) as file,
+                lend_to_arrow(file) as hand,
+            ):
                 try:
                     for batch in self._open(hand, types, block_bytes):
                         self._check_quotes(file.swallowing)
@@ -273,23 +273,23 @@ class CsvFile:
             block_bytes = min(8 * block_bytes, MAX_BLOCK_BYTES)
 
     def _open(
-        self, hand: list[Loan] | list[pa.NativeFile], types: Types, block_bytes: int
+        self, hand: list[LentFile] | list[pa.NativeFile], types: Types, block_bytes: int
     ) -> pcsv.CSVStreamingReader:
-        """A reader of the file in a list, which is taken out: nobody else is to hold on to it."""
+        """A reader of the file in a list, which it takes out so that nothing else refers to it."""
         return pcsv.open_csv(
             hand.pop(),
             read_options=pcsv.ReadOptions(
                 column_names=self.columns,
                 skip_rows=self._skip_rows,
                 block_size=block_bytes,
-                use_threads=False,  # as fast, and errors then name the row
+                use_threads=False,  # as fast, and errors name the row
             ),
             parse_options=self._parse_options(),
             convert_options=self._convert_options(types),
         )
 
     def _parse_options(self, skipped: list[int | None] | None = None) -> pcsv.ParseOptions:
-        """How to tell rows apart; those with too few or too many cells are errors, or skipped."""
+        """How to split rows; those with too few or too many cells are errors, or skipped."""
 
         def skip(row: pcsv.InvalidRow) -> str:
             assert skipped is not None
@@ -312,7 +312,7 @@ class CsvFile:
         return {c: pa.string() if m.as_text else m.type for c, m in meanings.items()}
 
     def _finish(self, batch: pa.RecordBatch, row: int | None = None) -> pa.RecordBatch:
-        """Values of what the parser left as texts; junk fails if `row` says where the batch is."""
+        """Convert what the parser left as strings; a bad cell raises if `row` is given."""
         for i, column in enumerate(batch.schema.names):
             values, meaning = batch.column(i), self._meanings[column]
             if pt.is_dictionary(values.type):
@@ -335,7 +335,7 @@ class CsvFile:
         if row := BAD_ROW.search(message):
             raise DataError(
                 f"{self.name}: row {row[1]} has {row[3]} values where the header has {row[2]}; "
-                "mend or remove the row."
+                "fix or remove the row."
             ) from None
         raise DataError(f"{self.name}: not a readable CSV file ({message}).") from None
 
@@ -346,34 +346,34 @@ class CsvFile:
         if zone:
             what += f" with{'out' if zone == 'no' else ''} a time zone"
         raise DataError(
-            f"{self.name}: row {row}, column {column!r}: {text!r} is not a {what}, as other "
-            f"values of the column are. Mend the row, or pass categorical=[{column!r}] "
+            f"{self.name}: row {row}, column {column!r}: {text!r} is not a {what}, unlike other "
+            f"values of the column. Fix the row, or pass categorical=[{column!r}] "
             f"(--categorical {column}) to read the column as categories."
         ) from None
 
     def _fail_text(self, column: str, row: int) -> NoReturn:
         raise DataError(
-            f"{self.name}: row {row}, column {column!r}: not text in UTF-8; convert the file "
+            f"{self.name}: row {row}, column {column!r}: not UTF-8 text; convert the file "
             "first, for example with: iconv -f latin1 -t utf-8 old.csv > new.csv"
         ) from None
 
     def _fail_long(self, rows_before: int) -> NoReturn:
         raise DataError(
             f"{self.name}: after row {rows_before + self._skip_rows}, a row is longer than "
-            f"{MAX_BLOCK_BYTES >> 20} MB, which is the longest that can be read; mend or remove it."
+            f"{MAX_BLOCK_BYTES >> 20} MB, the maximum that can be read; fix or remove it."
         ) from None
 
     def _check_quotes(self, swallowing: int | None) -> None:
-        """A DataError for the row of a quote that swallows the lines after it."""
+        """A DataError that names the row of a quote that swallows the lines after it."""
         if swallowing is None:
             return
         raise DataError(
             f"{self.name}: row {self._row_at(swallowing)}: a quote opens and is not closed, and "
-            "takes the lines after it into its cell; close or remove it."
+            "swallows the lines after it; close or remove it."
         ) from None
 
     def _row_at(self, offset: int) -> int:
-        """The number of the row that this byte belongs to."""
+        """The number of the row that contains this byte."""
         with open(self._path, "rb") as file:
             file.seek(max(self._body, offset - MAX_BLOCK_BYTES))
             line = file.read(offset - file.tell()).rpartition(b"\n")[2]
@@ -384,12 +384,12 @@ class CsvFile:
                 try:
                     reader = self._open([whole.get_stream(0, stop)], types, MAX_BLOCK_BYTES)
                     rows = sum(batch.num_rows for batch in reader)
-                except pa.ArrowInvalid as error:  # a row before it is no row
+                except pa.ArrowInvalid as error:  # an earlier row is wrong
                     self._explain(error)
         return rows + 1 + self._skip_rows
 
 
 def _forgiving(batch: pa.RecordBatch, types: Types) -> pa.RecordBatch:
-    """Bytes as values of these types, those that are not of them as null."""
+    """Bytes as values of these types; null where they cannot be converted."""
     arrays = [cast_texts(batch.column(c), type_)[0] for c, type_ in types.items()]
     return pa.RecordBatch.from_arrays(arrays, names=list(types))

@@ -1,9 +1,7 @@
-"""Sources of rows: whatever the user has, as record batches.
+"""Choose the reader for any source of rows.
 
-    a path, glob, folder or list of them -> suffix -> one reader per format
-    an array, frame, table or stream     -> its own reader
-
-This room knows nothing of bins or models.
+a path, glob, folder or list of them -> suffix -> one reader per format
+an array, frame, table or stream     -> its own reader
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparrowboost.readers import inmemory
-from sparrowboost.readers.base import Files, Source, Steady, reading, stamp
+from sparrowboost.readers.base import ConcatenatedSource, GuardedSource, Source, read_errors, stamp
 from sparrowboost.readers.columns import (
     Kind,
     RowError,
@@ -48,13 +46,13 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class OpenOptions:
-    """What the readers need to know besides where the rows are."""
+    """How to open a source."""
 
-    scratch: Path  # for what cannot be read twice; the caller removes it
+    scratch: Path  # folder for what cannot be read twice; the caller removes it
     rng: np.random.Generator
     read: ReadOptions = field(default_factory=ReadOptions)
     categorical: Sequence[str] = ()
-    text: Sequence[str] = ()  # columns that are kept as they are, where a file has no types
+    text: Sequence[str] = ()  # columns of untyped files that are not converted
 
 
 def _csv(path: Path, options: OpenOptions) -> Source:
@@ -87,7 +85,7 @@ HIVE_FOLDER = re.compile(r"[^=]+=[^=]*")  # as in year=2024/part.parquet
 
 
 def open_source(data: Any, options: OpenOptions) -> Source:
-    """Whatever the user has, as a source of rows; a DataError says what cannot be one."""
+    """Any data as a source of rows; a DataError for unsupported types."""
     if isinstance(data, str | os.PathLike):
         return _open_files([data], options)
     if (
@@ -106,14 +104,14 @@ def open_source(data: Any, options: OpenOptions) -> Source:
 
 
 def _open_foreign(data: Any, options: OpenOptions) -> Source:
-    """Objects of libraries that need not be installed, known by what they can do."""
+    """Objects of optional libraries, recognized by their methods."""
     module = type(data).__module__.split(".")[0]
     if module == "pandas" and hasattr(data, "iloc") and hasattr(data, "columns"):
         return inmemory.from_pandas(data)
     if module in ("pandas", "polars") and hasattr(data, "to_frame"):
         raise DataError(
             f"a {module} {type(data).__name__} is one column; pass data.to_frame() if it is the "
-            "only feature, or the frame that it is from."
+            "only feature, or the whole frame."
         )
     if module == "polars" and hasattr(data, "to_arrow") and hasattr(data, "height"):
         return inmemory.from_polars(data)
@@ -139,21 +137,23 @@ def _open_dataset(data: Any, options: OpenOptions) -> Source:
     """A pyarrow dataset: its Parquet files directly, anything else as a stream."""
     try:
         fragments = list(data.get_fragments())
-    except ValueError:  # it is filtered or projected, and only the scanner knows how
+    except ValueError:  # it is filtered or projected: only its scanner can read it
         fragments = []
     try:
         direct = bool(fragments) and all(_is_whole_file(f, data.schema) for f in fragments)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{type(data).__name__}: a file of it cannot be read ({error}).") from None
+        raise DataError(
+            f"{type(data).__name__}: one of its files cannot be read ({error})."
+        ) from None
     if direct:
-        return Files([ParquetFile(f.path, f.filesystem) for f in fragments])
-    # The scanner reads ahead without bound unless told not to.
+        return ConcatenatedSource([ParquetFile(f.path, f.filesystem) for f in fragments])
+    # By default, the scanner reads ahead without bound.
     scanner = data.scanner(batch_readahead=1, fragment_readahead=1)
     return spill(scanner.to_reader(), type(data).__name__, options.scratch)
 
 
 def _is_whole_file(fragment: Any, schema: pa.Schema) -> bool:
-    """Whether a dataset's fragment is all row groups of a Parquet file, its columns as they are."""
+    """Whether a dataset's fragment is a whole Parquet file, with columns unchanged."""
     groups = getattr(fragment, "row_groups", None)
     own = fragment.physical_schema
     return (
@@ -171,7 +171,7 @@ def check_format(format: str | None) -> None:
 
 
 def files_of(data: Any) -> list[Path]:
-    """The files that paths, globs and folders stand for; none, if the data is something else."""
+    """The files that paths, globs and folders stand for; empty for other data."""
     given = [data] if isinstance(data, str | os.PathLike) else data
     if not isinstance(given, list | tuple):
         return []
@@ -181,13 +181,13 @@ def files_of(data: Any) -> list[Path]:
 
 
 def check_apart(path: Path, data: Any) -> None:
-    """A DataError if a file to write is one of those to read, which it would replace."""
+    """A DataError if the file to write is one of those to read."""
     if path.exists() and any(path.samefile(file) for file in files_of(data)):
-        raise DataError(f"{path}: is one of the files to read; choose another path to write to.")
+        raise DataError(f"{path}: is one of the files to read; write to another path.")
 
 
 def expand(given: Sequence[str | os.PathLike[str]]) -> list[Path]:
-    """The files that paths, globs and folders stand for; a DataError if one is there twice."""
+    """The files that paths, globs and folders stand for; a DataError if one is given twice."""
     paths = files_of(given)
     _check_once(paths)
     return paths
@@ -196,18 +196,18 @@ def expand(given: Sequence[str | os.PathLike[str]]) -> list[Path]:
 def _open_files(given: Sequence[str | os.PathLike[str]], options: OpenOptions) -> Source:
     opened = []
     for path in expand(given):
-        with reading(str(path)):
+        with read_errors(str(path)):
             was = stamp(path)
             opened.append((FORMATS[options.read.format or _format(path)](path, options), path, was))
     shards = [source for source, _, _ in opened if isinstance(source, LibsvmFile)]
     if shards:
         align(shards)
-    parts = [Steady(*what) for what in opened]
-    return parts[0] if len(parts) == 1 else Files(parts)
+    parts = [GuardedSource(*what) for what in opened]
+    return parts[0] if len(parts) == 1 else ConcatenatedSource(parts)
 
 
 def _check_once(paths: Sequence[Path]) -> None:
-    """A DataError if a file is there twice, under whatever names: so would be its rows."""
+    """A DataError if a file is given twice, under any names: its rows would count twice."""
     seen: dict[str, Path] = {}
     for path in paths:
         first = seen.setdefault(os.path.realpath(path), path)
@@ -217,7 +217,7 @@ def _check_once(paths: Sequence[Path]) -> None:
 
 
 def _suffix(path: Path) -> str:
-    """The suffix that tells the format, with that of gzip."""
+    """The suffix that determines the format, including that of gzip."""
     name = path.name.lower()
     return "".join(Path(name).suffixes[-2:]) if name.endswith(".gz") else Path(name).suffix
 
@@ -226,7 +226,7 @@ def _format(path: Path) -> str:
     suffix = _suffix(path)
     if suffix not in SUFFIXES:
         raise DataError(
-            f"{path}: suffix {suffix or '(none)'!r} names no format that can be read "
+            f"{path}: suffix {suffix or '(none)'!r} is not that of a supported format "
             f"({', '.join(SUFFIXES)}); rename the file or pass format= (--format), one of "
             f"{', '.join(FORMATS)}."
         )
@@ -234,20 +234,20 @@ def _format(path: Path) -> str:
 
 
 def _expand(pattern: str) -> list[Path]:
-    """The files that a path, folder or glob stands for, in order of name."""
+    """The files that a path, folder or glob stands for, sorted by name."""
     if "://" in pattern:
         raise DataError(
             f"{pattern}: only local files are read by path; open a remote one with "
             "pyarrow.dataset.dataset(...) and pass that."
         )
-    with reading(pattern):
+    with read_errors(pattern):
         path = _at_home(pattern)
         if path.is_file():
             return [path]
         if path.is_dir():
             found = _files_below(path)
             if not found:
-                raise DataError(f"{pattern}: the folder has no file of a known format.")
+                raise DataError(f"{pattern}: the folder has no file of a supported format.")
         elif glob.has_magic(pattern):
             found = [Path(p) for p in glob.glob(str(path), recursive=True) if Path(p).is_file()]
             if not found:
@@ -263,11 +263,11 @@ def _at_home(pattern: str) -> Path:
     try:
         return Path(pattern).expanduser()
     except RuntimeError:
-        raise DataError(f"{pattern}: there is no such user's home folder.") from None
+        raise DataError(f"{pattern}: no such user's home folder.") from None
 
 
 def _files_below(folder: Path) -> list[Path]:
-    """Files of known formats, at any depth; a folder that cannot be read is an error."""
+    """Files of supported formats, at any depth; an unreadable folder is an error."""
 
     def fail(error: OSError) -> NoReturn:
         raise DataError(f"{error.filename}: cannot be read ({error.strerror}).")
@@ -285,17 +285,17 @@ def _files_below(folder: Path) -> list[Path]:
 
 
 def _check_hive(pattern: str, asked_for: set[str], found: Sequence[Path]) -> None:
-    """A DataError if folders called name=value hold a column that no file has."""
+    """A DataError if folders called name=value encode a column that no file has."""
     for path in found:
         for part in path.parent.parts:
             if HIVE_FOLDER.fullmatch(part) and part not in asked_for:
                 raise DataError(
-                    f"{path}: the folder {part!r} holds a column, which reading its files alone "
-                    f"would lose; pass pyarrow.dataset.dataset(path, partitioning='hive') instead "
-                    f"of {pattern!r}."
+                    f"{path}: the folder name {part!r} encodes a column, which reading its files "
+                    f"alone would lose; instead of {pattern!r} pass "
+                    "pyarrow.dataset.dataset(path, partitioning='hive')."
                 )
 
 
 def _hidden(path: Path) -> bool:
-    """Whether a name on the way begins as those of markers and unfinished files do."""
+    """Whether part of the path starts like the names of markers and unfinished files."""
     return any(part.startswith((".", "_")) for part in path.parts)

@@ -1,4 +1,4 @@
-"""What a column of texts means: numbers, dates or categories; and texts turned into these."""
+"""Whether a column of strings holds numbers, dates or categories; and conversion to these."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pyarrow import types as pt
 from sparrowboost.readers.arrays import from_numpy, strings
 from sparrowboost.readers.columns import STRINGS, Kind, is_text
 
-# A column is numeric if this share of its values are numbers (or dates: a time): the others are
-# then junk to report, where below it the numbers are categories among others.
+# A column is numeric (or a time) if this share of its values are numbers (or dates): the others are
+# then errors. Below it the column is categories, some of which look like numbers.
 NUMERIC_SHARE = 0.5
 NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(?i:inf|infinity|nan)$"
 DATE = (
@@ -25,23 +25,23 @@ DATE = (
 )
 ZONE = r"[ T].*[0-9](Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
 FINE = r"\.[0-9]{7,9}"  # more digits of a second than microseconds have
-EXACT = 2**53  # beyond, float64 no longer tells whole numbers apart
+EXACT = 2**53  # above, float64 no longer represents every whole number
 
 
 class Meaning(NamedTuple):
-    """What a column of texts is."""
+    """What a column of strings is."""
 
     kind: Kind
     type: pa.DataType  # of its values
-    as_text: bool = False  # the parser gives texts, `cast_texts` makes values of them
+    as_text: bool = False  # the parser returns strings, `cast_texts` converts them
 
 
 CATEGORY = Meaning("category", STRINGS)
-TEXT = Meaning("category", pa.string())  # as it is
+TEXT = Meaning("category", pa.string())  # unchanged
 
 
 def infer_meaning(texts: pa.ChunkedArray) -> Meaning:
-    """What most of these texts say that their column is.
+    """The meaning of a column, decided by most of its strings.
 
     Examples
     --------
@@ -71,14 +71,14 @@ def _mean(flags: pa.ChunkedArray) -> float:
 
 
 def _number(texts: pa.ChunkedArray) -> Meaning:
-    """Whole numbers that float64 would mix up are kept exact; all others are float64."""
+    """Whole numbers that float64 cannot represent stay exact; all others are float64."""
     for kind, type_ in (("int64", pa.int64()), ("uint64", pa.uint64())):
         try:
             bounds = pc.min_max(texts.cast(type_)).as_py()
         except pa.ArrowInvalid:
             continue
         if max(-bounds["min"], bounds["max"]) > EXACT:
-            # As texts, because a later 1.5 does no harm.
+            # As strings, so that a later 1.5 is no error.
             return Meaning("int64" if kind == "int64" else "uint64", type_, as_text=True)
         break
     return Meaning("float64", pa.float64())
@@ -91,9 +91,9 @@ def _time(dates: pa.ChunkedArray, *, as_text: bool) -> Meaning:
 
 
 def cast_texts(texts: pa.Array, type_: pa.DataType) -> tuple[pa.Array, int | None]:
-    """Texts as values of `type_`, and where the first is that is none (None: nowhere).
+    """Strings as values of `type_`, and the index of the first that is not one (None: all are).
 
-    Texts that are not of the type become null.
+    Strings that cannot be converted become null.
 
     Examples
     --------
@@ -108,13 +108,13 @@ def cast_texts(texts: pa.Array, type_: pa.DataType) -> tuple[pa.Array, int | Non
     if pt.is_dictionary(type_):
         return texts.dictionary_encode(), None
     texts = pc.utf8_trim_whitespace(texts)
-    # Arrow reads 0x10 as sixteen in whole numbers, though not in others.
+    # Arrow reads 0x10 as sixteen in whole numbers, but not in others.
     if not pc.any(pc.match_substring(texts, "x", ignore_case=True)).as_py():
         try:
             return texts.cast(type_), None
         except pa.ArrowInvalid:
             pass
-    # The slow way, for a block with an odd cell in it.
+    # One by one, for a block with an odd cell.
     values, junk = [], None
     for place, text in enumerate(texts.to_pylist()):
         value = None
@@ -146,23 +146,23 @@ def _cast_one(text: str, type_: pa.DataType) -> Any:
 
 
 def _whole(text: str, type_: pa.DataType) -> int | None:
-    """A number as the least whole number not below it that the type holds.
+    """A number rounded up to a whole number, clipped to the range of the type.
 
-    A value is in the bin after all thresholds below it. Below 1.5 and below 2 are the same whole
-    thresholds, so rounding up keeps each value in its bin, and so does the clip at the ends.
+    A value is in the bin after all thresholds below it. The whole thresholds below 1.5 and below 2
+    are the same, so rounding up keeps each value in its bin, and so does clipping.
     """
     value = Decimal(text)
     if value.is_nan():
         return None
     bounds = np.iinfo(type_.to_pandas_dtype())
-    if value <= bounds.min or value >= bounds.max:  # also: 1e999999 is never written out
+    if value <= bounds.min or value >= bounds.max:  # also avoids expanding 1e999999
         return int(bounds.min if value < 0 else bounds.max) if value else 0
     whole = int(value)
     return whole + (value > whole)
 
 
 def _decode(texts: pa.Array) -> pa.Array:
-    """Bytes as strings; what is not UTF-8 comes as a replacement character."""
+    """Bytes as strings; invalid UTF-8 becomes a replacement character."""
     try:
         return texts.cast(pa.string())
     except pa.ArrowInvalid:
@@ -171,10 +171,10 @@ def _decode(texts: pa.Array) -> pa.Array:
 
 
 def trim_categories(values: pa.DictionaryArray, *, shorten: bool = False) -> pa.DictionaryArray:
-    """Categories without surrounding spaces; what is then empty is missing.
+    """Categories without surrounding spaces; empty ones are missing.
 
-    With `shorten`, whole numbers lose their ".0", which writers of tables add to columns that have
-    missing values: the same numbers in a frame have none.
+    With `shorten`, whole numbers lose their ".0", which some writers add to columns with missing
+    values: the same numbers in a frame have none.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Tables that the caller holds: arrays, sparse matrices, frames, Arrow tables."""
+"""Tables in memory: arrays, sparse matrices, frames, Arrow tables."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparrowboost.readers.arrays import arrow_column, arrow_type, check_shape, field_types
-from sparrowboost.readers.base import Sliced, check_names
+from sparrowboost.readers.base import RandomAccessSource, check_names
 from sparrowboost.runtime.errors import DataError
 
 
-def from_array(array: np.ndarray, name: str = "array") -> Sliced:
+def from_array(array: np.ndarray, name: str = "array") -> RandomAccessSource:
     """A numpy array: (n, d) with columns f0, f1, ..., or (n,) of records with named fields."""
     check_shape(array.dtype, array.shape, name)
     if array.dtype.names:
@@ -33,15 +33,15 @@ def from_array(array: np.ndarray, name: str = "array") -> Sliced:
             rows = rows[:, wanted]
         values = np.ascontiguousarray(np.ma.getdata(rows).T)
         masks = _mask(rows, values.shape)
-        _let_go(array)
+        _drop_pages(array)
         pairs = zip(values, masks, strict=True)
         return _batch([arrow_column(column, type_, mask) for column, mask in pairs], columns)
 
     schema = pa.schema([(c, type_) for c in names])
-    return Sliced(name, schema, len(array), read, in_memory=not _is_mapped(array))
+    return RandomAccessSource(name, schema, len(array), read, in_memory=not _is_mapped(array))
 
 
-def _from_objects(array: np.ndarray, names: Sequence[str], name: str) -> Sliced:
+def _from_objects(array: np.ndarray, names: Sequence[str], name: str) -> RandomAccessSource:
     """An array of Python objects, each column of one type; None and masked ones are missing."""
     arrays = []
     for j, column in enumerate(names):
@@ -55,7 +55,7 @@ def _from_objects(array: np.ndarray, names: Sequence[str], name: str) -> Sliced:
     return from_table(pa.table(arrays, list(names)), name)
 
 
-def _from_records(array: np.ndarray, name: str) -> Sliced:
+def _from_records(array: np.ndarray, name: str) -> RandomAccessSource:
     types = field_types(array.dtype, name)
 
     def read(start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
@@ -65,15 +65,15 @@ def _from_records(array: np.ndarray, name: str) -> Sliced:
             values = np.ascontiguousarray(np.ma.getdata(field))
             mask = np.ma.getmaskarray(field) if np.ma.isMaskedArray(field) else None
             arrays.append(arrow_column(values, types[c], mask))
-        _let_go(array)
+        _drop_pages(array)
         return _batch(arrays, columns)
 
     schema = pa.schema(list(types.items()))
-    return Sliced(name, schema, len(array), read, in_memory=not _is_mapped(array))
+    return RandomAccessSource(name, schema, len(array), read, in_memory=not _is_mapped(array))
 
 
-def from_sparse(matrix: Any, name: str = "sparse matrix") -> Sliced:
-    """A scipy sparse matrix; what is not stored is zero."""
+def from_sparse(matrix: Any, name: str = "sparse matrix") -> RandomAccessSource:
+    """A scipy sparse matrix; absent values are zero."""
     matrix = matrix.tocsr()
     names = [f"f{j}" for j in range(matrix.shape[1])]
     type_ = arrow_type(matrix.dtype, name)
@@ -83,21 +83,21 @@ def from_sparse(matrix: Any, name: str = "sparse matrix") -> Sliced:
         rows = matrix[start:stop][:, [place[c] for c in columns]]
         return _batch([arrow_column(a, type_) for a in rows.toarray(order="F").T], columns)
 
-    return Sliced(name, pa.schema([(c, type_) for c in names]), matrix.shape[0], read)
+    return RandomAccessSource(name, pa.schema([(c, type_) for c in names]), matrix.shape[0], read)
 
 
-def from_table(table: pa.Table, name: str = "table") -> Sliced:
+def from_table(table: pa.Table, name: str = "table") -> RandomAccessSource:
     """An Arrow table."""
     check_names(name, table.schema.names)
 
     def read(start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
         return one_batch(table.select(list(columns)).slice(start, stop - start))
 
-    return Sliced(name, table.schema, table.num_rows, read)
+    return RandomAccessSource(name, table.schema, table.num_rows, read)
 
 
-def from_pandas(frame: Any, name: str = "frame") -> Sliced:
-    """A pandas frame, turned into Arrow slice by slice."""
+def from_pandas(frame: Any, name: str = "frame") -> RandomAccessSource:
+    """A pandas frame, converted to Arrow slice by slice."""
     check_names(name, [str(c) for c in frame.columns])
     sparse = [c for c, dtype in frame.dtypes.items() if type(dtype).__name__ == "SparseDtype"]
     if sparse:
@@ -128,36 +128,36 @@ def from_pandas(frame: Any, name: str = "frame") -> Sliced:
 
     names = zip(frame.columns, schema.names, strict=True)
     lookup = {label: column for label, column in names if not isinstance(label, str)}
-    return Sliced(name, schema, len(frame), read, lookup=lookup)
+    return RandomAccessSource(name, schema, len(frame), read, lookup=lookup)
 
 
 def _pandas_schema(frame: Any, name: str) -> pa.Schema:
     try:
         return pa.Schema.from_pandas(frame, preserve_index=False)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        if frame.shape[1] > 1:  # whose fault it is, each column alone tells
+        if frame.shape[1] > 1:  # find the column at fault
             for j in range(frame.shape[1]):
                 _pandas_schema(frame.iloc[:, [j]], name)
         raise DataError(
-            f"{name}: column {frame.columns[0]!r} is of no type that can be read, or of several "
+            f"{name}: column {frame.columns[0]!r} has mixed types, or one that cannot be read "
             f"({error}); make each column one type."
         ) from None
 
 
-def from_polars(frame: Any, name: str = "frame") -> Sliced:
-    """A polars frame, turned into Arrow slice by slice."""
+def from_polars(frame: Any, name: str = "frame") -> RandomAccessSource:
+    """A polars frame, converted to Arrow slice by slice."""
 
     def read(start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
         return one_batch(frame.select(list(columns)).slice(start, stop - start).to_arrow())
 
-    return Sliced(name, _polars_schema(frame, name), frame.height, read)
+    return RandomAccessSource(name, _polars_schema(frame, name), frame.height, read)
 
 
 def _polars_schema(frame: Any, name: str) -> pa.Schema:
     try:
         return frame.head(0).to_arrow().schema
     except pa.ArrowException as error:
-        if frame.width > 1:  # whose fault it is, each column alone tells
+        if frame.width > 1:  # find the column at fault
             for column in frame.columns:
                 _polars_schema(frame.select(column), name)
         raise DataError(
@@ -175,7 +175,7 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def _mask(rows: np.ndarray, shape: tuple[int, ...]) -> Sequence[npt.NDArray[np.bool_] | None]:
-    """Of each column of `rows` its mask, None where the array has none; `shape` is (d, n)."""
+    """The mask of each column of `rows`, None if the array has none; `shape` is (d, n)."""
     if not np.ma.isMaskedArray(rows):
         return [None] * shape[0]
     return list(np.ascontiguousarray(np.ma.getmaskarray(rows).T))
@@ -186,15 +186,15 @@ def _batch(arrays: list[pa.Array], columns: Sequence[str]) -> pa.RecordBatch:
 
 
 def _is_mapped(array: np.ndarray) -> bool:
-    """Whether this is a map of a file that nobody writes to, so that its pages may come and go.
+    """Whether this is a read-only memory map, whose pages can be dropped and read again.
 
-    What is written to a private map ("c") is nowhere but in its pages.
+    What is written to a private map ("c") exists only in its pages.
     """
     return isinstance(array, np.memmap) and array.mode == "r"
 
 
-def _let_go(array: np.ndarray) -> None:
-    """Let go of the pages of a memory map: while they stay they count as this process's memory."""
+def _drop_pages(array: np.ndarray) -> None:
+    """Drop the pages of a memory map, which count as memory of this process while they stay."""
     pages: Any = getattr(array, "_mmap", None)
     if _is_mapped(array) and hasattr(pages, "madvise"):
         pages.madvise(mmap.MADV_DONTNEED)

@@ -1,4 +1,4 @@
-"""Arrow IPC files, and streams that can be read only once and so are kept as such a file."""
+"""Arrow IPC files, and streams: these can be read only once, so they are written to such a file."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sparrowboost.readers.base import check_names, random_runs, reading
+from sparrowboost.readers.base import check_names, random_runs, read_errors
 from sparrowboost.readers.columns import Kind, kind_of
-from sparrowboost.readers.flat import FlatBatch, flat_columns, form_of
-from sparrowboost.readers.layout import (
+from sparrowboost.readers.ipc_metadata import (
     V5,
     Extent,
     extents,
@@ -25,22 +24,24 @@ from sparrowboost.readers.layout import (
     read_footer,
     read_layout,
 )
+from sparrowboost.readers.ipc_rows import FlatBatch, flat_columns, form_of
 from sparrowboost.runtime.disk import guard_disk
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.memory import release
 
-SPILL_BYTES = 4 << 20  # of a record batch of the spill file, before dictionaries are decoded
+SPILL_BYTES = 4 << 20  # of a record batch in scratch, before dictionaries are decoded
 VALUE_BYTES = 8  # of most columns
-PEEK_ROWS = 16_384
+SAMPLE_BATCH_ROWS = 16_384
 
-Rows = Callable[[int, int], pa.RecordBatch]  # of a record batch: from this one on, so many
+Rows = Callable[[int, int], pa.RecordBatch]  # of a record batch: first row, number of rows
 
 
 class IpcFile:
     """One Arrow IPC (Feather) file as a source.
 
-    Of record batches that are not compressed, the rows that are asked for are read from where they
-    lie. Of others, and where lists and the like are asked for, Arrow reads whole columns.
+    Arrow reads record batches as a whole, and one may be the whole file. So the wanted rows of
+    uncompressed batches are read directly from their offsets in the file. Arrow reads compressed
+    batches, lists and the like.
     """
 
     exact_rows = True
@@ -48,7 +49,7 @@ class IpcFile:
 
     def __init__(self, path: Path, name: str) -> None:
         self.name, self._path = name, path
-        with reading(name), open(path, "rb") as file:
+        with read_errors(name), open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size == 0:
                 raise DataError(f"{name}: the file is empty.")
@@ -65,7 +66,7 @@ class IpcFile:
         self.n_rows = sum(counts)
 
     def _look_through(self, file: int) -> tuple[list[int], list[Extent] | None]:
-        """Rows of each record batch; and where each column is, if they can be read from there."""
+        """Rows of each record batch, and where columns lie if rows can be read directly."""
         places = extents(self._schema)
         flat = self._footer.big_endian == (sys.byteorder == "big")
         counts = []
@@ -79,14 +80,14 @@ class IpcFile:
         return [self._schema.field(c).type for c in columns]
 
     def _whole(self, columns: Sequence[str]) -> bool:
-        """Whether Arrow is to read these columns, of a whole record batch at once."""
+        """Whether Arrow must read these columns of a whole record batch at once."""
         return self._places is None or None in map(form_of, self._types(columns))
 
     def kind(self, column: str) -> Kind:
         return kind_of(column, self._schema.field(column).type)
 
     def reading_bytes(self, columns: Sequence[str]) -> int:
-        """Dictionaries; of what Arrow reads, the columns, and what they are unpacked from."""
+        """Dictionaries, and columns that Arrow reads, packed and unpacked."""
         coded = any(map(pa.types.is_dictionary, self._types(columns)))
         words = int(self._footer.dictionaries["body"].sum()) if coded else 0
         if not self._ends or not self._whole(columns):
@@ -95,7 +96,7 @@ class IpcFile:
         packed = int(self._footer.batches["body"].max()) // len(self.columns)
         return words + (rows * VALUE_BYTES + packed) * len(columns)
 
-    def stretches(self) -> list[int]:
+    def partitions(self) -> list[int]:
         return []
 
     def blocks(
@@ -103,24 +104,24 @@ class IpcFile:
     ) -> Iterator[pa.RecordBatch]:
         return self._runs([(0, self.n_rows)], columns, rows)
 
-    def peek(
+    def sample(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
     ) -> Iterator[pa.RecordBatch]:
-        return self._runs(random_runs(self.n_rows, rows, rng), columns, PEEK_ROWS)
+        return self._runs(random_runs(self.n_rows, rows, rng), columns, SAMPLE_BATCH_ROWS)
 
     def _runs(
         self, runs: Iterable[tuple[int, int]], columns: Sequence[str], rows: int
     ) -> Iterator[pa.RecordBatch]:
-        """Ascending runs of rows, cut where record batches end and after `rows` rows."""
+        """Ascending runs of rows, split at record batches and after `rows` rows."""
         way = self._by_arrow if self._whole(columns) else self._flat
-        with reading(self.name), _readable(self.name), way(columns) as opener:
+        with read_errors(self.name), _readable(self.name), way(columns) as opener:
             held = -1
             batch: Rows | None = None
             for start, stop in runs:
                 while start < stop:
                     index = bisect.bisect_right(self._ends, start)
                     if batch is None or index != held:
-                        batch = None  # gone before the next one comes
+                        batch = None  # freed before the next one is read
                         batch, held = opener(index), index
                     first = self._ends[index - 1] if index else 0
                     n = min(rows, stop - start, self._ends[index] - start)
@@ -128,12 +129,12 @@ class IpcFile:
                     start += n
 
     def _opened(self) -> pa.OSFile:
-        """The file for Arrow, whose threads had better not come upon a file of Python's."""
+        """The file for Arrow, whose threads should not call a Python file."""
         return pa.OSFile(os.fsencode(self._path))
 
     @contextmanager
     def _flat(self, columns: Sequence[str]) -> Iterator[Callable[[int], Rows]]:
-        """Gives record batches by number, of which rows are read when they are asked for."""
+        """A function from a batch's number to its rows, read on demand."""
         coded = [c for c in columns if pa.types.is_dictionary(self._schema.field(c).type)]
         assert self._places is not None
         with open(self._path, "rb", buffering=0) as opened:
@@ -150,21 +151,21 @@ class IpcFile:
 
     @contextmanager
     def _by_arrow(self, columns: Sequence[str]) -> Iterator[Callable[[int], Rows]]:
-        """Gives record batches by number, whose columns are in memory."""
+        """A function from a batch's number to its rows, whose columns Arrow has loaded."""
         fields = sorted(self.columns.index(c) for c in columns)
         with self._opened() as native:
             reader = pa.ipc.open_file(native, options=pa.ipc.IpcReadOptions(included_fields=fields))
 
             def batch(index: int) -> Rows:
                 read = reader.get_batch(index).select(list(columns))
-                read.validate()  # which Arrow does not do by itself
+                read.validate()  # Arrow does not by itself
                 return lambda start, n: _checked(read.slice(start, n))
 
             yield batch
 
 
 def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch; an ArrowInvalid if some words of it are not there, or are no text."""
+    """The batch; an ArrowInvalid if an index is out of bounds or a string is not UTF-8."""
     for column in batch.columns:
         if not pa.types.is_primitive(column.type):
             column.validate(full=True)
@@ -173,7 +174,7 @@ def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 @contextmanager
 def _readable(name: str) -> Iterator[None]:
-    """Turn what Arrow or the system has against a file into a DataError that names it."""
+    """Turn errors of Arrow or the system into a DataError that names the file."""
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -182,14 +183,14 @@ def _readable(name: str) -> Iterator[None]:
 
 def _unreadable(name: str, error: Exception) -> str:
     return (
-        f"{name}: not a readable Arrow IPC file ({error}); it may be cut short, damaged, or in the "
+        f"{name}: not a readable Arrow IPC file ({error}); it may be truncated, damaged, or in the "
         "stream format (pass pyarrow.ipc.open_stream(...) instead)."
     )
 
 
 def spill_stream(data: Any, name: str, scratch: Path) -> IpcFile:
-    """The rows of any object with ``__arrow_c_stream__``, kept in scratch."""
-    if isinstance(data, pa.RecordBatchReader):  # as it is: its producer's errors keep their type
+    """The rows of any object with ``__arrow_c_stream__``, written to scratch."""
+    if isinstance(data, pa.RecordBatchReader):  # not wrapped: its errors keep their type
         return spill(data, name, scratch)
     try:
         reader = pa.RecordBatchReader.from_stream(data)
@@ -201,31 +202,31 @@ def spill_stream(data: Any, name: str, scratch: Path) -> IpcFile:
 
 
 def spill(reader: pa.RecordBatchReader, name: str, scratch: Path) -> IpcFile:
-    """A stream written to scratch, so that it can be peeked at and then read."""
+    """A stream written to scratch, so that it can be sampled and then read."""
     check_names(name, reader.schema.names)
     plain = pa.schema([(f.name, _without_dictionary(f.type)) for f in reader.schema])
     path = scratch / "stream.arrow"
-    # How long a stream is nobody knows; what is needed is room for one more piece.
+    # The length of a stream is unknown; there must be room for one more piece.
     with guard_disk(path, SPILL_BYTES), pa.ipc.new_file(path, plain) as writer:
         for batch in _pieces(reader, plain, name):
             writer.write_batch(batch)
     del reader
-    release()  # the stream's batches are gone, and memory is divided next
+    release()  # the stream's memory, before the rest is divided
     return IpcFile(path, name)
 
 
 def _pieces(reader: pa.RecordBatchReader, plain: pa.Schema, name: str) -> Iterator[pa.RecordBatch]:
-    """The stream's rows, a few at a time; what Arrow says against them is a DataError."""
+    """The stream's rows, a few at a time; errors of Arrow become a DataError."""
     try:
         for batch in reader:
             rows = max(1, batch.num_rows * SPILL_BYTES // max(batch.nbytes, 1))
             for start in range(0, batch.num_rows, rows):
-                # An IPC file has one dictionary a column, a stream may change it: decode.
+                # A stream may change dictionaries, an IPC file has one per column: decode.
                 yield batch.slice(start, rows).cast(plain)
     except pa.ArrowException as error:
         raise DataError(_broken(name, error)) from error
     except OSError as error:
-        # So does a stream through the C interface report what went wrong on its other side.
+        # This is how a stream through the C interface reports errors of its producer.
         if type(error) is OSError and error.errno is None:
             raise DataError(_broken(name, error)) from error
         raise
@@ -233,7 +234,7 @@ def _pieces(reader: pa.RecordBatchReader, plain: pa.Schema, name: str) -> Iterat
 
 def _broken(name: str, error: Exception) -> str:
     why = str(error).split(". Detail: Python exception", maxsplit=1)[0]
-    return f"{name}: the stream broke off before its end ({why}); look to what produces it."
+    return f"{name}: the stream failed before its end ({why}); check what produces it."
 
 
 def _without_dictionary(type_: pa.DataType) -> pa.DataType:

@@ -1,4 +1,4 @@
-"""Labels and weights: whatever the user has, as 0/1 bytes and positive floats."""
+"""Labels of any type as 0/1 bytes, and weights as floats."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from sparrowboost.runtime.errors import DataError
 
 Value = bool | int | float | str
 
-MAX_WEIGHT = 1e12  # below 2**40, up to where rows are told apart by weight on disk
+MAX_WEIGHT = 1e12  # below 2**40, up to which rows are distinguished by weight on disk
 
 
 class LabelCoder:
-    """Codes labels 0 and 1 block by block, without knowing beforehand what values there are.
+    """Encodes labels as 0 and 1 block by block, without knowing their values in advance.
 
-    With `positive`, 1 is that value and 0 all others. Without, the first value met is coded 0 and
-    the second 1, and `order` says in the end whether these codes are the right way round: the
-    greater value is the positive one, as scikit-learn has it.
+    With `positive`, that value is 1 and all others are 0. Without, the first value found is 0 and
+    the second 1, and `order` finally maps these codes to classes: the greater value is the positive
+    one, as in scikit-learn.
 
     Examples
     --------
@@ -36,8 +36,8 @@ class LabelCoder:
     def __init__(self, name: str, positive: Value | None = None) -> None:
         self._name = name
         self._positive = positive
-        self._values: list[Value] = []  # place = code
-        self._others: set[Value] = set()  # with positive=: some values that are not it
+        self._values: list[Value] = []  # index = code
+        self._others: set[Value] = set()  # with positive=: some of the other values
         self.classes: tuple[Value | None, Value] | None = None
 
     def encode(self, array: pa.Array) -> npt.NDArray[np.uint8]:
@@ -52,7 +52,7 @@ class LabelCoder:
             if missing.any():
                 raise RowError(
                     int(np.argmax(missing)),
-                    f"label {self._name!r} is missing; remove the rows without a label.",
+                    f"label {self._name!r} is missing; remove rows without a label.",
                 )
         places = to_numpy(coded.indices)
         used = np.bincount(places, minlength=len(values)) > 0
@@ -66,7 +66,7 @@ class LabelCoder:
         return codes[places]
 
     def _quick(self, array: pa.Array) -> npt.NDArray[np.uint8] | None:
-        """Codes of numbers that are all one of two known values, as most blocks are."""
+        """Codes of numbers that are all one of two known values, as in most blocks."""
         if len(self._values) < 2 or array.null_count or not pa.types.is_primitive(array.type):
             return None
         if pa.types.is_temporal(array.type) or isinstance(self._values[0], str):
@@ -95,16 +95,16 @@ class LabelCoder:
 
     @property
     def n_values(self) -> int:
-        """Values met so far, of which there must be two."""
+        """Number of distinct values so far; there must be two in the end."""
         return len(self._values) + min(len(self._others), 1)
 
     @property
     def others(self) -> set[Value]:
-        """With `positive`: some of the values met that are not it."""
+        """With `positive`: some of the other values."""
         return set(self._others)
 
     def order(self) -> npt.NDArray[np.uint8]:
-        """(2,) what each code means, 0 or 1; a DataError if the label never changed."""
+        """The class of each code (2,), 0 or 1; a DataError if there is only one value."""
         if self._positive is not None:
             if not self._values:
                 shown = ", ".join(map(str, sorted(self._others, key=str)))
@@ -119,7 +119,7 @@ class LabelCoder:
         if len(self._values) < 2:
             raise DataError(
                 f"label {self._name!r} is {self._values[0]!r} in every row; "
-                "there is nothing to tell apart."
+                "training needs two classes."
             )
         try:
             negative, positive = sorted(self._values)
@@ -130,7 +130,7 @@ class LabelCoder:
 
 
 def same_label(a: Any, b: Any) -> bool:
-    """Whether two sources that type their labels differently mean the same one.
+    """Whether two labels are the same, although sources may type them differently.
 
     Examples
     --------
@@ -143,7 +143,7 @@ def same_label(a: Any, b: Any) -> bool:
 
 
 def _plain(value: Any) -> Value | None:
-    """A value that JSON can hold, None if missing; a whole float is the same as the integer."""
+    """A value as JSON can hold it, None if missing; a whole float becomes an integer."""
     if value is None or value != value:
         return None
     if isinstance(value, float) and value.is_integer():
@@ -154,7 +154,7 @@ def _plain(value: Any) -> Value | None:
 def weights(name: str, array: pa.Array) -> npt.NDArray[np.float32]:
     """A block of sample weights; a RowError for one that cannot be a weight."""
     values, mask = numbers(name, array)
-    with np.errstate(over="ignore"):  # told below
+    with np.errstate(over="ignore"):  # reported below
         w = values.astype(np.float32)
     if mask is not None:
         w[mask] = np.nan

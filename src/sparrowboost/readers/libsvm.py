@@ -1,4 +1,4 @@
-"""libsvm (svmlight) files: sparse rows of ``label index:value ...``; what is not there is zero."""
+"""libsvm (svmlight) files: sparse rows of ``label index:value ...``; absent values are zero."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparrowboost.readers.arrays import from_numpy, strings, to_numpy
-from sparrowboost.readers.base import reading
+from sparrowboost.readers.base import read_errors
 from sparrowboost.readers.columns import Kind
 from sparrowboost.readers.text import CHUNK_BYTES, line_ranges
 from sparrowboost.runtime.errors import DataError
 
-READING_CHUNKS = 12  # text, tokens and values of one chunk
+READING_CHUNKS = 12  # memory for text, tokens and values of one chunk, in chunks
 LABEL = "label"  # the column that the first token of each line makes
-# Bins are dense: each feature takes a byte of every row, whether the row has it or not.
+# Bins are dense: each feature takes a byte in every row.
 MAX_INDEX = 1_000_000
 NO_LINE = "is not a libsvm line (label index:value ...)"
 TOO_WIDE = (
-    f"has a feature index above {MAX_INDEX:,}, wider than a table of dense bins can be; number "
-    "the features anew, or hash them to fewer"
+    f"has a feature index above {MAX_INDEX:,}, the maximum for a table of dense bins; renumber "
+    "the features, or hash them to fewer"
 )
 
 
@@ -35,7 +35,7 @@ def column_names(first: int, last: int) -> list[str]:
 
 
 def align(files: Sequence[LibsvmFile]) -> None:
-    """Give all shards of a table the width of the widest; a DataError if none has a feature."""
+    """Make all files of a table as wide as the widest; a DataError if none has a feature."""
     first, last = min(file.first for file in files), max(file.last for file in files)
     with_rows = [file for file in files if file.n_rows]
     if with_rows and last < 0:
@@ -45,8 +45,8 @@ def align(files: Sequence[LibsvmFile]) -> None:
         file.widen(first, last, columns)
 
 
-class _Room:
-    """Arrays for the tokens of a chunk of text, used again for the next chunk."""
+class _TokenBuffers:
+    """Arrays for the tokens of a chunk of text, reused for the next chunk."""
 
     def __init__(self) -> None:
         self._held: tuple[npt.NDArray[Any], ...] = ()
@@ -67,10 +67,10 @@ class LibsvmFile:
     def __init__(self, path: Path, name: str) -> None:
         self.name = name
         self._path = path
-        with reading(name):
+        with read_errors(name):
             self._size = path.stat().st_size
             self.n_rows, low, self.last = self._survey()
-        # As the format has it: indices start at 1, unless the file itself uses 0.
+        # By convention indices start at 1, unless the file itself uses 0.
         self.first = min(low, 1)
         # Load Arrow's kernels before memory is divided, so that they are counted.
         strings(["0"]).cast(pa.float64())
@@ -80,16 +80,16 @@ class LibsvmFile:
         return column_names(self.first, self.last)
 
     def widen(self, first: int, last: int, columns: list[str]) -> None:
-        """Make this file a shard of a table with these features: those that it lacks are zero."""
+        """Give this file the features of a wider table; those that it lacks are zero."""
         self.first, self.last = first, last
-        self.columns = columns  # one list for all shards
+        self.columns = columns  # one list shared by all files
 
     def _survey(self) -> tuple[int, int, int]:
-        """Rows, lowest and highest index: how wide the table is, only the whole file can say."""
+        """Rows, lowest and highest index; only a pass over the whole file can tell."""
         n_rows, low, high = 0, 1, -1
-        room = _Room()
+        buffers = _TokenBuffers()
         for offset, data in self._all():
-            index, _ = self._tokens(data, offset, room)
+            index, _ = self._tokens(data, offset, buffers)
             n_rows += int(np.count_nonzero(index < 0))
             features = index[index >= 0]
             if len(features):
@@ -108,41 +108,41 @@ class LibsvmFile:
     def reading_bytes(self, columns: Sequence[str]) -> int:
         return READING_CHUNKS * CHUNK_BYTES
 
-    def stretches(self) -> list[int]:
+    def partitions(self) -> list[int]:
         return []
 
     def blocks(
         self, columns: Sequence[str], rows: int, only: Sequence[int] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        place, room = self._places(columns), _Room()
+        target, buffers = self._targets(columns), _TokenBuffers()
         for offset, data in self._all():
-            yield from self._dense(offset, data, columns, place, rows, room)
+            yield from self._dense(offset, data, columns, target, rows, buffers)
 
-    def peek(
+    def sample(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
     ) -> Iterator[pa.RecordBatch]:
         wanted = self._size
         if rows < self.n_rows:
             wanted = round(rows * self._size / self.n_rows)
-        place, room = self._places(columns), _Room()
+        target, buffers = self._targets(columns), _TokenBuffers()
         for offset, data in line_ranges(self._path, 0, wanted, rng):
-            yield from self._dense(offset, data, columns, place, rows, room)
+            yield from self._dense(offset, data, columns, target, rows, buffers)
 
-    def _places(self, columns: Sequence[str]) -> npt.NDArray[np.int64]:
-        """Of each feature its place among the wanted columns; the place after them for others."""
-        place = np.full(self.last + 1 - self.first, len(columns), np.int64)
+    def _targets(self, columns: Sequence[str]) -> npt.NDArray[np.int64]:
+        """The index of each feature among the wanted columns; for others, one past the end."""
+        target = np.full(self.last + 1 - self.first, len(columns), np.int64)
         for j, column in enumerate(columns):
             if column != LABEL:
-                place[int(column[1:]) - self.first] = j
-        return place
+                target[int(column[1:]) - self.first] = j
+        return target
 
     def _tokens(
-        self, data: bytes, offset: int, room: _Room
+        self, data: bytes, offset: int, buffers: _TokenBuffers
     ) -> tuple[npt.NDArray[np.int32], pa.StringArray]:
         """The feature index (-1: label) and the text of each token."""
         from sparrowboost.kernels.libsvm import split_tokens
 
-        index, text, end = room.arrays(len(data))
+        index, text, end = buffers.arrays(len(data))
         n = split_tokens(np.frombuffer(data, np.uint8), index, text, end)
         if n < 0:
             bad = -1 - n
@@ -156,11 +156,11 @@ class LibsvmFile:
         offset: int,
         data: bytes,
         columns: Sequence[str],
-        place: npt.NDArray[np.int64],
+        target: npt.NDArray[np.int64],
         rows: int,
-        room: _Room,
+        buffers: _TokenBuffers,
     ) -> Iterator[pa.RecordBatch]:
-        index, texts = self._tokens(data, offset, room)
+        index, texts = self._tokens(data, offset, buffers)
         try:
             values = to_numpy(texts.cast(pa.float64()))
         except pa.ArrowInvalid as error:
@@ -172,7 +172,7 @@ class LibsvmFile:
             row = np.cumsum(index[a:b] < 0) - 1
             feature = index[a:b] >= 0
             dense = _zeros(len(columns) + 1, last - first)
-            dense[place[index[a:b][feature] - self.first], row[feature]] = values[a:b][feature]
+            dense[target[index[a:b][feature] - self.first], row[feature]] = values[a:b][feature]
             arrays = [
                 from_numpy(values[a:b][~feature] if c == LABEL else dense[j])
                 for j, c in enumerate(columns)
@@ -180,7 +180,7 @@ class LibsvmFile:
             yield pa.RecordBatch.from_arrays(arrays, list(columns))
 
     def _find_bad(self, data: bytes) -> int:
-        """Position of the first token that is not a number, found the slow way."""
+        """Position of the first token that is not a number."""
         position = 0
         for line in data.splitlines(keepends=True):
             for token in line.split(b"#")[0].split():
@@ -209,14 +209,14 @@ class LibsvmFile:
 
 
 def _zeros(d: int, n: int) -> npt.NDArray[np.float64]:
-    """Zeros (d, n) in Arrow's memory: blocks are freed by other threads, of which C keeps more."""
+    """Zeros (d, n) from Arrow's allocator: C's keeps more of what other threads free."""
     zeros = np.frombuffer(pa.allocate_buffer(8 * d * n), np.float64).reshape(d, n)
     zeros[:] = 0
     return zeros
 
 
 def _start_of_row(data: bytes, row: int) -> int:
-    """Position of a row's line, where lines without any token are no rows."""
+    """Position of a row's line; lines without a token are not rows."""
     position = 0
     for line in data.splitlines(keepends=True):
         if line.split(b"#")[0].strip():

@@ -1,7 +1,7 @@
 """Arrays in .npy files, of which some rows are read at a time.
 
-rows one after the other (C order)         a stretch of rows is one piece of the file
-columns one after the other (Fortran's)    a stretch of rows is a piece of each column
+rows one after another (C order)           consecutive rows are one piece of the file
+columns one after another (Fortran order)  consecutive rows are a piece of each column
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparrowboost.readers.arrays import arrow_column, arrow_type, check_shape, field_types
-from sparrowboost.readers.base import Sliced, fill, reading
+from sparrowboost.readers.base import RandomAccessSource, read_errors, read_exactly
 from sparrowboost.runtime.errors import DataError
 
-PIECE_BYTES = 1 << 18  # of rows that are read at once: they are still in the cache when picked from
-PIECE_ROWS = 16  # or more bytes, since fewer values of a column are written no faster
-GAP_BYTES = 1 << 14  # between what is wanted of two rows: to read these takes longer than to skip
+PIECE_BYTES = 1 << 18  # of rows read at once: they are still in the cache when columns are picked
+PIECE_ROWS = 16  # at least: fewer values of a column are written no faster
+GAP_BYTES = 1 << 14  # between the wanted bytes of two rows: above this, skipping is faster
 
 Values = npt.NDArray[Any]
 
 
 class NpyFile:
-    """Where the array of a .npy file lies: (n, d) values, or (n,) values or records."""
+    """The array of a .npy file: (n, d) values, or (n,) values or records."""
 
     def __init__(self, path: Path, name: str) -> None:
         try:
-            with reading(name):
-                # Maps the file to look at its header and its length; the map is never read.
+            with read_errors(name):
+                # The map is used to check the header and the length; it is never read.
                 array = np.load(path, mmap_mode="r", allow_pickle=False)
-        except DataError:  # a ValueError that says what is to be said
+        except DataError:  # a ValueError with a message of its own
             raise
-        except Exception as error:  # of many types: numpy reads the header as it reads Python
+        except Exception as error:  # of many types: numpy parses the header as Python
             raise DataError(
-                f"{name}: not a readable .npy file of numbers ({error}); it may be cut short or "
-                "damaged, so save it again with numpy.save."
+                f"{name}: not a readable .npy file of numbers ({error}); it may be truncated or "
+                "damaged; save it again with numpy.save."
             ) from None
         if not isinstance(array, np.memmap):
             raise DataError(
@@ -49,14 +49,16 @@ class NpyFile:
         self._by_column = not array.flags.c_contiguous
 
     def read(self, start: int, stop: int, wanted: Sequence[int]) -> Values:
-        """(k, n) values of the wanted columns of some rows."""
+        """Values (k, n) of the wanted columns of some rows."""
         d = self.shape[1] if len(self.shape) > 1 else 1
         out = np.empty((len(wanted), stop - start), self.dtype)
         if self._by_column:
-            with reading(self.name), open(self._path, "rb", buffering=0) as file:
+            with read_errors(self.name), open(self._path, "rb", buffering=0) as file:
                 for column, values in zip(wanted, out, strict=True):
                     place = column * self.shape[0] + start
-                    fill(file.fileno(), _bytes(values), self._offset + place * values.itemsize)
+                    read_exactly(
+                        file.fileno(), _bytes(values), self._offset + place * values.itemsize
+                    )
             return out
         low, high = min(wanted), max(wanted) + 1
         if (d - (high - low)) * self.dtype.itemsize <= GAP_BYTES:
@@ -78,23 +80,23 @@ class NpyFile:
     def _pieces(
         self, start: int, stop: int, d: int, low: int, high: int
     ) -> Iterator[tuple[slice, Values]]:
-        """Columns [low, high) of rows in C order, a few at a time: which rows, and their values."""
+        """Columns [low, high) of rows in C order, piece by piece: a slice of rows, their values."""
         width, size = high - low, self.dtype.itemsize
         n = max(PIECE_ROWS, PIECE_BYTES // max(width * size, 1))
         piece = np.empty((min(n, max(stop - start, 1)), width), self.dtype)
-        with reading(self.name), open(self._path, "rb", buffering=0) as file:
+        with read_errors(self.name), open(self._path, "rb", buffering=0) as file:
             for first in range(start, stop, len(piece)):
                 rows = piece[: stop - first]
                 place = self._offset + (first * d + low) * size
                 if width == d:
-                    fill(file.fileno(), _bytes(rows), place)
+                    read_exactly(file.fileno(), _bytes(rows), place)
                 else:
                     for i, row in enumerate(_bytes(rows).reshape(len(rows), -1)):
-                        fill(file.fileno(), row, place + i * d * size)
+                        read_exactly(file.fileno(), row, place + i * d * size)
                 yield slice(first - start, first - start + len(rows)), rows
 
 
-def from_npy(path: Path, name: str) -> Sliced:
+def from_npy(path: Path, name: str) -> RandomAccessSource:
     """A table in a .npy file: (n, d) with columns f0, f1, ..., or (n,) records."""
     array = NpyFile(path, name)
     check_shape(array.dtype, array.shape, name)
@@ -106,7 +108,7 @@ def from_npy(path: Path, name: str) -> Sliced:
             return _batch([arrow_column(values, types[c]) for values, c in pairs], columns)
 
         schema = pa.schema(list(types.items()))
-        return Sliced(name, schema, array.shape[0], read_fields, in_memory=False)
+        return RandomAccessSource(name, schema, array.shape[0], read_fields, in_memory=False)
     type_ = arrow_type(array.dtype, name)
     place = {f"f{j}": j for j in range(array.shape[1])}
 
@@ -115,22 +117,24 @@ def from_npy(path: Path, name: str) -> Sliced:
         return _batch([arrow_column(column, type_) for column in values], columns)
 
     schema = pa.schema([(column, type_) for column in place])
-    return Sliced(name, schema, array.shape[0], read, in_memory=False)
+    return RandomAccessSource(name, schema, array.shape[0], read, in_memory=False)
 
 
-def column_from_npy(path: Path, name: str) -> Sliced:
-    """A .npy file of one value for each row, as a table of one column."""
+def column_from_npy(path: Path, name: str) -> RandomAccessSource:
+    """A .npy file of one value per row, as a table of one column."""
     array = NpyFile(path, name)
     if array.dtype.names or array.shape[1:] not in ((), (1,)) or not array.shape:
         raise DataError(
-            f"{name}: has shape {array.shape} of {array.dtype}; one value for each row is needed."
+            f"{name}: has shape {array.shape} of {array.dtype}; it must have one value per row."
         )
     type_ = arrow_type(array.dtype, name)
 
     def read(start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
         return _batch([arrow_column(array.read(start, stop, [0])[0], type_)], columns)
 
-    return Sliced(name, pa.schema([("values", type_)]), array.shape[0], read, in_memory=False)
+    return RandomAccessSource(
+        name, pa.schema([("values", type_)]), array.shape[0], read, in_memory=False
+    )
 
 
 def _bytes(values: Values) -> npt.NDArray[np.uint8]:

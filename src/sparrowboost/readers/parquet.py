@@ -13,36 +13,34 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparrowboost.readers.arrays import to_numpy
-from sparrowboost.readers.base import Forget, check_names, thin
+from sparrowboost.readers.base import DiscardSample, check_names, thin
 from sparrowboost.readers.columns import Kind, categories, is_text, kind_of, numbers
 from sparrowboost.runtime.errors import DataError
 
-# A column reader streams through a buffer of this size instead of taking in whole column chunks.
+# A column reader streams through a buffer of this size instead of loading whole column chunks.
 BUFFER_BYTES = 1 << 16
-PAGE_BYTES = 1 << 20  # of a page before packing, where the writer kept to the usual
-# Strings that a writer kept as places in a dictionary take less than this. Others are read one by
-# one: to make a dictionary of them, the reader would hold all those of a row group.
-CODED_BYTES = 4
-# How strings may be stored of which Arrow can make a dictionary: not as differences (DELTA_...).
+PAGE_BYTES = 1 << 20  # of an uncompressed page, by the usual default of writers
+# Strings that were stored as indices into a dictionary take less than this each. Others are read as
+# strings: to make a dictionary of them, the reader would hold all strings of a row group.
+INDEX_BYTES = 4
+# Encodings from which Arrow can read dictionaries; not DELTA_...
 ENCODINGS = {"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
-# A row group can only be read from its start. With fewer groups than this the file has no
-# "random places": its rows are all decoded, and some kept.
+# A row group can only be read from its start. With fewer groups than this, random access is too
+# coarse: all rows are decoded, and some kept.
 MIN_GROUPS = 8
-# Row groups whose heads are peeked at. More would cost more than they tell: to decode the head of
-# a group, the whole first page of each column must be unpacked. Of wide tables there are fewer.
-HEADS, HEAD_PAGES = 32, 2_048
-# Rows decoded for each one that is kept, where a row group's head is peeked at: neighbours tell
-# less than rows apart.
+# Row groups whose heads are sampled. More are not worth the cost: to decode the head of a group,
+# the whole first page of each column must be unpacked. Wide tables get fewer.
+SAMPLED_GROUPS, SAMPLED_PAGES = 32, 2_048
+# Rows decoded for each one kept of a row group's head: neighbours tell less than rows apart.
 DECODED = 2
-PEEK_ROWS, PEEK_BYTES = 16_384, 2 << 20  # decoded at a time, at most
-# A column wanders along the file if, of the variance of "above its quartile", more than WANDERING
-# lies between stretches of the rows peeked at. Rows in random order give about 1 / STRETCH.
-WANDERING = 0.05
-STRETCH = 500  # rows
-FEW = 32  # distinct values that a stretch can be expected to have all of
-# Rows of a row group, below which to begin with each group takes longer than Arrow's decoding.
-MIN_PAGED = 8_192
-TESTED_ROWS = 40 * STRETCH  # of each of the two samples that are tested
+SAMPLE_BATCH_ROWS, SAMPLE_BATCH_BYTES = 16_384, 2 << 20  # decoded at a time, at most
+# A column drifts along the file if more than MAX_DRIFT of the variance of "above its quartile" lies
+# between windows of the sampled rows. Rows in random order give about 1 / DRIFT_ROWS.
+MAX_DRIFT = 0.05
+DRIFT_ROWS = 500  # of a window
+FEW_VALUES = 32  # distinct values of which a window can be expected to have all
+MAX_BYTE_WORDS = 256  # of a dictionary, for an index to fit into a byte
+TESTED_ROWS = 40 * DRIFT_ROWS  # of each of the two samples that are tested
 QUARTILES = (0.25, 0.5, 0.75)
 
 
@@ -85,24 +83,8 @@ class ParquetFile:
         return kind_of(column, self._schema.field(column).type)
 
     @cached_property
-    def _leaves(self) -> dict[str, tuple[int, bool]]:
-        """Columns without fields by name: their numbers, and whether values may be missing.
-
-        Asked once: a file's schema and its metadata hold each other, and so what is known of all
-        row groups (a kilobyte for each column of each) until Python looks for garbage.
-        """
-        with self._open() as file:
-            leaves = [file.schema.column(i) for i in range(len(file.schema))]
-        # The path of a column called "a.b" is that of a field b of a, too; their names differ.
-        return {
-            leaf.name: (i, leaf.max_definition_level > 0)
-            for i, leaf in enumerate(leaves)
-            if leaf.path == leaf.name
-        }
-
-    @cached_property
     def _first_chunks(self) -> list[tuple[str, int, int]]:
-        """Of each column, its name, and the bytes and values of its chunk in the first group."""
+        """Each column's name, with the bytes and values of its chunk in the first group."""
         with self._open() as file:
             group = file.metadata.row_group(0)
             chunks = [group.column(i) for i in range(group.num_columns)]
@@ -112,33 +94,38 @@ class ParquetFile:
         wanted = set(columns)
         return [chunk for chunk in self._first_chunks if chunk[0] in wanted]
 
-    def _coded(self, columns: Sequence[str]) -> list[str]:
-        """Of these columns, the strings that were written as places in a dictionary."""
-        words = [c for c in columns if _is_words(self._schema.field(c).type)]
+    def _dictionary_columns(self, columns: Sequence[str]) -> list[str]:
+        """Of these columns, the strings that were stored as indices into a dictionary."""
+        words = [c for c in columns if _is_string(self._schema.field(c).type)]
         if not words or not self._group_rows:
             return []
         return [
             name
             for name, n_bytes, n_values in self._chunks(words)
-            if n_bytes <= PAGE_BYTES + CODED_BYTES * n_values and name not in self._uncoded
+            if n_bytes <= PAGE_BYTES + INDEX_BYTES * n_values and name not in self._unindexed
         ]
 
     @cached_property
-    def _uncoded(self) -> set[str]:
-        """Columns of strings that some row group has in an encoding without a dictionary."""
+    def _unindexed(self) -> set[str]:
+        """String columns that some row group has in an encoding without a dictionary.
+
+        Computed once: a file's schema and metadata form a reference cycle, which keeps a kilobyte
+        for each column of each row group until Python collects garbage.
+        """
         with self._open() as file:
+            leaves = [file.schema.column(i) for i in range(len(file.schema))]
             groups = [file.metadata.row_group(g) for g in range(len(self._group_rows))]
+        # A column called "a.b" and a field b of column a have the same path, but not the same name.
         return {
-            name
-            for name in self.columns
-            if _is_words(self._schema.field(name).type)
-            and not all(
-                ENCODINGS.issuperset(g.column(self._leaves[name][0]).encodings) for g in groups
-            )
+            leaf.name
+            for i, leaf in enumerate(leaves)
+            if leaf.path == leaf.name
+            and _is_string(self._schema.field(leaf.name).type)
+            and not all(ENCODINGS.issuperset(group.column(i).encodings) for group in groups)
         }
 
     def reading_bytes(self, columns: Sequence[str]) -> int:
-        """Each column's reader holds a page twice, packed and unpacked, and its buffer."""
+        """Each column's reader holds a page twice, packed and unpacked, and a buffer."""
         if not self._group_rows:
             return 0
         return sum(
@@ -148,59 +135,20 @@ class ParquetFile:
     def _read(
         self, columns: Sequence[str], rows: int, heads: Mapping[int, int] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """All rows, or of some row groups (`heads`: group to number) the first ones."""
+        """All rows, or the first rows of some row groups (`heads`: group to number of rows)."""
         names = list(columns)
-        coded = self._coded(names)
-        groups = dict(enumerate(self._group_rows)) if heads is None else heads
-        with self._open(read_dictionary=coded) as file:
+        with self._open(read_dictionary=self._dictionary_columns(names)) as file:
             try:
-                paged = self._paged(coded)
-                if heads is None and not paged:
+                if heads is None:
                     for batch in file.iter_batches(rows, columns=names, use_threads=False):
                         yield _checked(batch.select(names))
                     return
-                for group, left in groups.items():
-                    yield from self._head(file, group, names, paged, min(rows, left), left)
+                for group, left in heads.items():
+                    yield from _head(file, group, names, min(rows, left), left)
             except (pa.ArrowInvalid, OSError) as error:
                 raise DataError(_unreadable(self.name, error)) from None
 
-    def _paged(self, coded: Sequence[str]) -> dict[str, tuple[int, bool]]:
-        """Of these columns, those to decode page by page."""
-        if self._filesystem is not None or self.n_rows < MIN_PAGED * len(self._group_rows):
-            return {}
-        return {name: self._leaves[name] for name in coded}
-
-    def _head(
-        self,
-        file: pq.ParquetFile,
-        group: int,
-        columns: Sequence[str],
-        paged: Mapping[str, tuple[int, bool]],
-        rows: int,
-        left: int,
-    ) -> Iterator[pa.RecordBatch]:
-        """The first rows of a row group."""
-        others = [c for c in columns if c not in paged]
-        batches = file.iter_batches(rows, [group], others, use_threads=False) if others else None
-        if batches is not None and not paged:
-            for batch in batches:
-                yield _checked(batch.slice(0, left).select(columns))
-                left -= batch.num_rows
-                if left <= 0:
-                    return
-            return
-        from sparrowboost.readers.pages import CodedGroup
-
-        with CodedGroup(self.name, file, group, paged) as coded:
-            rest = _Joined(batches) if batches is not None else None
-            for start in range(0, left, rows):
-                n = min(rows, left - start)
-                arrays = coded.take(n)
-                if rest is not None:
-                    arrays |= rest.take(n)
-                yield pa.RecordBatch.from_arrays([arrays[c] for c in columns], list(columns))
-
-    def stretches(self) -> list[int]:
+    def partitions(self) -> list[int]:
         return list(self._group_rows)
 
     def blocks(
@@ -209,140 +157,145 @@ class ParquetFile:
         groups = None if only is None else {group: self._group_rows[group] for group in only}
         return self._read(columns, rows, groups)
 
-    def peek(
+    def sample(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
-    ) -> Iterator[pa.RecordBatch | Forget]:
-        """Heads of random row groups, and one group whole; columns that wander, from all rows."""
+    ) -> Iterator[pa.RecordBatch | DiscardSample]:
+        """Heads of random row groups and one whole group; columns that drift, from all rows."""
         if len(self._group_rows) < MIN_GROUPS or rows >= self.n_rows:
             yield from self._thinned(columns, rows, rng)
             return
-        heads, whole = _Test(), _Test()
+        heads, whole = _DriftTest(), _DriftTest()
         for batch in self._group_heads(columns, rows, rng):
             heads.add(batch, rows)
             yield batch
-        # What every head hides, such as an order within row groups, a whole group shows.
+        # A whole group shows what heads hide, such as an order within row groups.
         group = int(rng.choice(np.flatnonzero(self._group_rows)))
         n = self._group_rows[group]
-        for batch in self._read(columns, self._peek_rows(columns), {group: n}):
+        for batch in self._read(columns, self._sample_batch_rows(columns), {group: n}):
             whole.add(batch, n)
-        wandering = [c for c in columns if heads.wanders(c) or whole.wanders(c)]
-        if wandering:
-            yield Forget(tuple(wandering))
-            yield from self._thinned(wandering, rows, rng)
+        drifting = [c for c in columns if heads.drifts(c) or whole.drifts(c)]
+        if drifting:
+            yield DiscardSample(tuple(drifting))
+            yield from self._thinned(drifting, rows, rng)
 
-    def _peek_rows(self, columns: Sequence[str]) -> int:
-        """Rows to decode at a time: fewer, if strings make them long."""
+    def _sample_batch_rows(self, columns: Sequence[str]) -> int:
+        """Rows to decode at a time; fewer if strings make them long."""
         chunks = self._chunks(columns)
         row = sum(n_bytes / max(n_values, 1) for _, n_bytes, n_values in chunks)
-        return max(1, min(PEEK_ROWS, int(PEEK_BYTES / max(row, 1))))
+        return max(1, min(SAMPLE_BATCH_ROWS, int(SAMPLE_BATCH_BYTES / max(row, 1))))
 
     def _thinned(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
     ) -> Iterator[pa.RecordBatch]:
-        """A part of the rows, having decoded all of them."""
+        """Random rows; all of them are decoded."""
         share = rows / max(self.n_rows, 1)
         if not self.n_rows:
             return iter(())
-        batches = self._read(columns, self._peek_rows(columns))
+        batches = self._read(columns, self._sample_batch_rows(columns))
         return (thin(batch, share, rng) for batch in batches)
 
     def _group_heads(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
     ) -> Iterator[pa.RecordBatch]:
-        """A part of the first rows of random row groups, of each by its size."""
+        """Random rows from the heads of random row groups, in proportion to their sizes."""
         sizes = np.array(self._group_rows)
         groups = np.flatnonzero(sizes)
         quotas = sizes[groups]
-        most = max(MIN_GROUPS, min(HEADS, HEAD_PAGES // len(self.columns)))
-        if len(groups) > most:
-            groups = np.sort(rng.choice(groups, most, replace=False, p=quotas / quotas.sum()))
-            quotas = np.ones(most)  # the choice went by size already
+        n_groups = max(MIN_GROUPS, min(SAMPLED_GROUPS, SAMPLED_PAGES // len(self.columns)))
+        if len(groups) > n_groups:
+            groups = np.sort(rng.choice(groups, n_groups, replace=False, p=quotas / quotas.sum()))
+            quotas = np.ones(n_groups)  # the choice was by size already
         wanted = np.ceil(DECODED * rows * quotas / quotas.sum()).astype(np.int64)
         heads = {
             int(g): int(min(n, sizes[g])) for g, n in zip(groups, wanted, strict=True)
         }  # fmt: skip
         share = rows / sum(heads.values())
-        for batch in self._read(columns, self._peek_rows(columns), heads):
+        for batch in self._read(columns, self._sample_batch_rows(columns), heads):
             yield thin(batch, share, rng)
 
 
-class _Joined:
-    """Arrow's batches, cut and joined to the numbers of rows that are asked for."""
-
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self._held: pa.RecordBatch | None = None
-
-    def take(self, n: int) -> dict[str, pa.Array]:
-        """The next n rows, by column."""
-        parts: list[pa.RecordBatch] = []
-        lacking = n
-        while lacking:
-            batch = self._held if self._held is not None else next(self._batches, None)
-            if batch is None:
-                raise pa.ArrowInvalid(f"a row group has {lacking:,} rows less than it should")
-            parts.append(batch.slice(0, lacking))
-            self._held = batch.slice(lacking) if batch.num_rows > lacking else None
-            lacking -= parts[-1].num_rows
-        if len(parts) == 1:
-            return dict(zip(parts[0].schema.names, parts[0].columns, strict=True))
-        table = pa.Table.from_batches(parts).unify_dictionaries()
-        columns = [column.combine_chunks() for column in table.columns]
-        return dict(zip(table.column_names, columns, strict=True))
-
-
-class _Test:
-    """Whether columns change along the rows that it is shown, in their order."""
+class _DriftTest:
+    """Whether columns change along the rows added, in their order."""
 
     def __init__(self) -> None:
         self._parts: dict[str, list[npt.NDArray[np.float64]]] = {}
 
     def add(self, batch: pa.RecordBatch, expected: int) -> None:
-        """Take note of a batch of some `expected` rows: every so many of them."""
+        """Add every k-th row of a batch, so that `expected` rows give about TESTED_ROWS."""
         step = max(1, expected // TESTED_ROWS)
         for name, array in zip(batch.schema.names, batch.columns, strict=True):
-            self._parts.setdefault(name, []).append(_ordinal(name, array, step))
+            self._parts.setdefault(name, []).append(_as_floats(name, array, step))
 
-    def wanders(self, column: str) -> bool:
-        """Whether some quartile is passed more often here than there."""
+    def drifts(self, column: str) -> bool:
+        """Whether values exceed some quartile more often in some windows than in others."""
         values = np.concatenate(self._parts.get(column, [np.empty(0)]))
         values = values[~np.isnan(values)]
-        n = len(values) // STRETCH
+        n = len(values) // DRIFT_ROWS
         if n < 2:
             return len(values) > 0  # too few to tell
-        stretches = values[: n * STRETCH].reshape(n, STRETCH)
-        if _all_everywhere(stretches):
+        windows = values[: n * DRIFT_ROWS].reshape(n, DRIFT_ROWS)
+        if _all_everywhere(windows):
             return False
-        for cut in np.unique(np.quantile(stretches, QUARTILES, method="lower")):
-            above = (stretches > cut).mean(1)
-            if above.var() > WANDERING * above.mean() * (1 - above.mean()):
+        for cut in np.unique(np.quantile(windows, QUARTILES, method="lower")):
+            above = (windows > cut).mean(1)
+            if above.var() > MAX_DRIFT * above.mean() * (1 - above.mean()):
                 return True
         return False
 
 
+def _head(
+    file: pq.ParquetFile, group: int, columns: list[str], rows: int, n: int
+) -> Iterator[pa.RecordBatch]:
+    """The first n rows of a row group, at most `rows` at a time."""
+    for batch in file.iter_batches(rows, [group], columns, use_threads=False):
+        yield _checked(batch.slice(0, n).select(columns))
+        n -= batch.num_rows
+        if n <= 0:
+            return
+
+
 def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch; an ArrowInvalid if a damaged page has places that its dictionary does not have."""
-    for column in batch.columns:
-        if pa.types.is_dictionary(column.type):
-            column.validate(full=True)
-    return batch
+    """The batch with one-byte indices into small dictionaries, which are binned fastest.
+
+    A damaged page may have indices beyond its dictionary: an ArrowInvalid says so.
+    """
+    coded = [j for j, type_ in enumerate(batch.schema.types) if pa.types.is_dictionary(type_)]
+    if not coded:
+        return batch
+    n, arrays = batch.num_rows, batch.columns
+    memory = pa.allocate_buffer(n * len(coded))  # of all columns: few large pieces of memory
+    bytes_ = np.frombuffer(memory, np.uint8).reshape(len(coded), n)
+    for k, j in enumerate(coded):
+        indices, words = arrays[j].indices, arrays[j].dictionary
+        if indices.null_count:
+            arrays[j].validate(full=True)
+            continue
+        words.validate(full=True)
+        values = to_numpy(indices).view(np.uint32)  # an index below zero is a large one
+        if values.max(initial=0) >= len(words) and n:
+            raise pa.ArrowInvalid(f"column {batch.schema.names[j]!r} has an index out of bounds")
+        if len(words) <= MAX_BYTE_WORDS:
+            bytes_[k] = values
+            narrow = pa.Array.from_buffers(pa.uint8(), n, [None, memory.slice(k * n, n)])
+            arrays[j] = pa.DictionaryArray.from_arrays(narrow, words, safe=False)
+    return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
 
 
-def _is_words(type_: pa.DataType) -> bool:
+def _is_string(type_: pa.DataType) -> bool:
     """Whether values of this type are strings, in a dictionary or not."""
     return is_text(type_.value_type if pa.types.is_dictionary(type_) else type_)
 
 
-def _all_everywhere(stretches: npt.NDArray[np.float64]) -> bool:
-    """Whether every stretch has all of a few values: each gets a bin, however frequent it is."""
-    distinct = np.unique(stretches[0])
-    if len(distinct) > FEW or not np.isin(stretches, distinct).all():
+def _all_everywhere(windows: npt.NDArray[np.float64]) -> bool:
+    """Whether every window has all of a few values: then each gets a bin anyway."""
+    distinct = np.unique(windows[0])
+    if len(distinct) > FEW_VALUES or not np.isin(windows, distinct).all():
         return False
-    return all((stretches == value).any(1).all() for value in distinct)
+    return all((windows == value).any(1).all() for value in distinct)
 
 
-def _ordinal(name: str, array: pa.Array, step: int) -> npt.NDArray[np.float64]:
-    """Every so-many-th value as a float; categories by a hash: any order, that stays the same."""
+def _as_floats(name: str, array: pa.Array, step: int) -> npt.NDArray[np.float64]:
+    """Every `step`-th value as a float; categories by a hash, for an arbitrary but fixed order."""
     if not pa.types.is_dictionary(array.type):
         array, step = array[::step], 1
     if kind_of(name, array.type) != "category":
@@ -357,6 +310,6 @@ def _ordinal(name: str, array: pa.Array, step: int) -> npt.NDArray[np.float64]:
 
 def _unreadable(name: str, error: Exception) -> str:
     return (
-        f"{name}: not a readable Parquet file ({str(error).splitlines()[0]}); it may be cut short "
-        "or damaged, so write it again or leave it out."
+        f"{name}: not a readable Parquet file ({str(error).splitlines()[0]}); it may be truncated "
+        "or damaged; write it again or leave it out."
     )

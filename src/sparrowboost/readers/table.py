@@ -1,4 +1,4 @@
-"""A source of rows, and which of its columns are what: features, label, weight."""
+"""A source of rows and the roles of its columns: features, label, weight."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparrowboost.readers.arrays import arrow_column, arrow_type, from_numpy
-from sparrowboost.readers.base import Files, Unchanged, reading, stamp
+from sparrowboost.readers.base import ChangeGuard, ConcatenatedSource, read_errors, stamp
 from sparrowboost.readers.formats import Kind, OpenOptions, RowError, Source, open_source
 from sparrowboost.readers.labels import LabelCoder, Value, weights
 from sparrowboost.readers.libsvm import LABEL
@@ -27,28 +27,28 @@ AHEAD = 2  # blocks that wait between two stages of the pipeline
 
 
 class ColumnValues(NamedTuple):
-    """A label or weight that is not in the source: a value for each of its rows."""
+    """A label or weight that is not in the source: one value per row."""
 
     n_values: int
     read: Callable[[int, int], pa.Array]  # the values of some rows: start, stop
 
 
 class Column(NamedTuple):
-    """A label or weight: a column of the source, or values beside it."""
+    """A label or weight: a column of the source, or external values."""
 
     name: str
-    beside: ColumnValues | None
+    external: ColumnValues | None
 
     def values(self, batch: pa.RecordBatch, row: int) -> pa.Array:
-        """Its values of a block that begins at `row`."""
-        if self.beside is None:
+        """The values for a block that begins at `row`."""
+        if self.external is None:
             return batch.column(self.name)
         end = row + batch.num_rows
-        if end > self.beside.n_values:
+        if end > self.external.n_values:
             raise DataError(
-                f"{self.name}: has {self.beside.n_values:,} values, the source more rows."
+                f"{self.name}: has {self.external.n_values:,} values, but the source has more rows."
             )
-        return self.beside.read(row, end)
+        return self.external.read(row, end)
 
 
 class CodedBlock(NamedTuple):
@@ -61,7 +61,7 @@ class CodedBlock(NamedTuple):
 
 @dataclass
 class Table:
-    """A source, and which of its columns are what."""
+    """A source and the roles of its columns."""
 
     source: Source
     label: Column
@@ -71,26 +71,26 @@ class Table:
 
     @property
     def read_columns(self) -> list[str]:
-        """Columns to read from the source: features, then label and weight if they are there."""
-        extra = [c.name for c in (self.label, self.weight) if c is not None and c.beside is None]
+        """Columns to read from the source: features, then label and weight unless external."""
+        extra = [c.name for c in (self.label, self.weight) if c is not None and c.external is None]
         return [*self.features, *extra]
 
     def blocks(self, rows: int, only: Sequence[int] | None = None) -> Generator[CodedBlock]:
-        """All rows in order, or those of some stretches; labels are coded here, in that order."""
+        """All rows in order, or those of some partitions; labels are encoded in that order."""
         source = prefetch(self.source.blocks(self.read_columns, rows, only), AHEAD)
         with closing(source) as batches:
             for row, batch in self._numbered(batches, only):
-                with self._placed(row):
+                with self._located(row):
                     codes = self.labels.encode(self.label.values(batch, row))
                 w = None if self.weight is None else self._weights(batch, row)
                 yield CodedBlock(batch, codes, w)
 
-    def weighed(
+    def weighted_rows(
         self, columns: Sequence[str], rows: int
     ) -> Generator[tuple[pa.RecordBatch, npt.NDArray[np.float32]]]:
-        """All rows of some columns that weigh anything, in order, with their weights."""
+        """Some columns of all rows whose weight is not zero, in order, with their weights."""
         assert self.weight is not None
-        read = [*columns, *([] if self.weight.beside else [self.weight.name])]
+        read = [*columns, *([] if self.weight.external else [self.weight.name])]
         source = prefetch(self.source.blocks(read, rows), AHEAD)
         with closing(source) as batches:
             for row, batch in self._numbered(batches, None):
@@ -99,18 +99,18 @@ class Table:
                 yield batch.select(columns).filter(from_numpy(there)), w[there]
 
     def _weights(self, batch: pa.RecordBatch, row: int) -> npt.NDArray[np.float32]:
-        """Those of a block that begins at `row`."""
+        """Weights of a block that begins at `row`."""
         assert self.weight is not None
-        with self._placed(row):
+        with self._located(row):
             return weights(self.weight.name, self.weight.values(batch, row))
 
     @contextmanager
-    def _placed(self, row: int) -> Iterator[None]:
-        """Say of what is wrong in a block that begins at `row` where that is."""
+    def _located(self, row: int) -> Iterator[None]:
+        """Add the location to an error in a block that begins at `row`."""
         try:
             yield
         except RowError as error:
-            place = place_of(self.source, row + error.row)
+            place = locate(self.source, row + error.row)
             raise DataError(f"{place}: {error}") from None
 
     def _numbered(
@@ -118,7 +118,7 @@ class Table:
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Each batch with the number of its first row in the source."""
         if only is not None:
-            lengths = self.source.stretches()
+            lengths = self.source.partitions()
             ends = np.cumsum(lengths).tolist()
             turn = iter(only)
             row = end = 0
@@ -134,9 +134,13 @@ class Table:
             yield row, batch
             row += batch.num_rows
         for column in (self.label, self.weight):
-            if column is not None and column.beside is not None and column.beside.n_values != row:
+            if (
+                column is not None
+                and column.external is not None
+                and column.external.n_values != row
+            ):
                 raise DataError(
-                    f"{column.name}: has {column.beside.n_values:,} values for the {row:,} rows "
+                    f"{column.name}: has {column.external.n_values:,} values for the {row:,} rows "
                     f"of {self.source.name}."
                 )
 
@@ -151,7 +155,7 @@ def open_table(
     columns: Sequence[str] | None,
     exclude: Sequence[str],
 ) -> Table:
-    """Open a source and find the columns that the user means."""
+    """Open a source and find its label, weight and feature columns."""
     source = open_source(data, options)
     if source.n_rows == 0:
         raise DataError(f"{source.name}: has no rows.")
@@ -164,15 +168,15 @@ def open_table(
         label = LABEL
     label_column = _column(source, label, "label")
     weight_column = None if weight is None else _column(source, weight, "weight")
-    taken = {c.name for c in (label_column, weight_column) if c and c.beside is None}
-    if weight_column and weight_column.beside is None and weight_column.name == label_column.name:
+    taken = {c.name for c in (label_column, weight_column) if c and c.external is None}
+    if weight_column and weight_column.external is None and weight_column.name == label_column.name:
         raise DataError(f"column {weight_column.name!r} cannot be both label and weight.")
     left_out = {*taken, *(_name(source, c) for c in exclude)}
     categorical = {_name(source, c) for c in options.categorical}
     wanted = source.columns if columns is None else [_name(source, c) for c in columns]
     names = [c for c in dict.fromkeys(wanted) if c not in left_out]
     if not names:
-        raise DataError(f"{source.name}: no column is left to be a feature.")
+        raise DataError(f"{source.name}: no column is left as a feature.")
     features: dict[str, Kind] = {
         c: "category" if c in categorical else source.kind(c) for c in names
     }
@@ -193,12 +197,12 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _lookup(source: Source) -> Mapping[Any, str]:
-    """What a frame calls its columns, where that is not a string."""
+    """Column labels of a frame that are not strings, with the names used here."""
     return getattr(source, "lookup", {})
 
 
 def _name(source: Source, given: Any) -> str:
-    """The name of the column that the user means."""
+    """The name of the given column."""
     name = _lookup(source).get(given, given)
     if name not in source.columns:
         raise DataError(
@@ -208,7 +212,7 @@ def _name(source: Source, given: Any) -> str:
 
 
 def _column(source: Source, given: ColumnLike, what: str) -> Column:
-    """The column or array that the user means by a label or weight argument."""
+    """The column or array that a label or weight argument refers to."""
     if isinstance(given, os.PathLike):
         given = os.fspath(given)
     if isinstance(given, str):
@@ -233,20 +237,20 @@ def is_values_file(given: Any) -> bool:
 
 def _file(path: Path) -> ColumnValues:
     """The values of a .npy file, read block by block."""
-    with reading(str(path)):
+    with read_errors(str(path)):
         was = stamp(path)
     values = column_from_npy(path, str(path))
-    file = Unchanged(path, str(path), was)
+    file = ChangeGuard(path, str(path), was)
 
     def read(start: int, stop: int) -> pa.Array:
-        with file.watched():
+        with file.watch():
             return values.read(start, stop, values.columns).column(0)
 
     return ColumnValues(values.n_rows, read)
 
 
 def _array(given: Any, what: str) -> ColumnValues:
-    """Values that the caller holds."""
+    """Values in memory."""
     if hasattr(given, "to_arrow"):  # polars
         given = given.to_arrow()
     if isinstance(given, np.ndarray) and given.ndim == 2 and given.shape[1] == 1:
@@ -257,16 +261,18 @@ def _array(given: Any, what: str) -> ColumnValues:
         else:
             array = given if isinstance(given, pa.Array | pa.ChunkedArray) else pa.array(given)
     except (pa.ArrowException, ValueError, TypeError) as error:
-        raise DataError(f"{what}: not a column of values ({error}); pass n of them.") from None
+        raise DataError(
+            f"{what}: not a column of values ({error}); pass one value per row."
+        ) from None
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     if pa.types.is_nested(array.type):
-        raise DataError(f"{what}: has rows of several values; pass one value for each row.")
+        raise DataError(f"{what}: has several values per row; pass one value per row.")
     return ColumnValues(len(array), lambda start, stop: array.slice(start, stop - start))
 
 
 def _is_numbers(given: Any) -> bool:
-    """Whether these are plain numbers, of which an Arrow array needs no conversion of Arrow's."""
+    """Whether these are plain numbers, which need no conversion by Arrow."""
     plain = isinstance(given, np.ndarray) and not np.ma.isMaskedArray(given)
     return plain and given.ndim == 1 and given.dtype.kind in "iufb"
 
@@ -280,9 +286,9 @@ def _checked(values: ColumnValues, source: Source, what: str) -> ColumnValues:
     return values
 
 
-def place_of(source: Source, row: int) -> str:
-    """Where in the source a row is, for people: they count from 1, without the header."""
-    if isinstance(source, Files):
+def locate(source: Source, row: int) -> str:
+    """The location of a row for messages, counted from 1 without the header."""
+    if isinstance(source, ConcatenatedSource):
         for part in source.parts:
             if not part.exact_rows:
                 break

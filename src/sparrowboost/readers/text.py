@@ -1,4 +1,4 @@
-"""Text files that are made of lines: opened plain or gzipped, read in random byte ranges."""
+"""Text files: plain or gzipped, read in random ranges of whole lines."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from sparrowboost.runtime.disk import guard_disk
 from sparrowboost.runtime.errors import DataError
 
 CHUNK_BYTES = 1 << 20
-# Bytes at the start of a file from which the first guess at a line's length is made.
+# Bytes at the start of a file, for a first guess at the length of a line.
 HEAD_BYTES = 1 << 16
-LOAN_SECONDS = 10.0  # to wait for a read of a block, which takes milliseconds
+RELEASE_SECONDS = 10.0  # to wait for Arrow's last read, which takes milliseconds
 QUOTE, NEWLINE, RETURN = b'"\n\r'
 
 
 def plain(path: Path, scratch: Path) -> Path:
-    """The file itself, or its unzipped twin in `scratch`: a gzip stream has no random access.
+    """The file itself, or an unpacked copy in `scratch`: a gzip stream has no random access.
 
-    To be called within `reading`, which explains what the system has against the file.
+    Call it within `read_errors`, which reports the system's errors.
     """
     if not path.is_file():
         raise DataError(f"{path}: no such file.")
-    # The folder keeps two files of one name apart.
+    # A checksum of the path keeps files of the same name apart.
     twin = scratch / f"{zlib.crc32(str(path.resolve()).encode()):08x}-{path.stem}"
     try:
         with open(path, "rb") as file:
@@ -47,25 +47,25 @@ def plain(path: Path, scratch: Path) -> Path:
             ):
                 shutil.copyfileobj(packed, out, CHUNK_BYTES)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path}: not a whole gzip file ({error}); write it again.") from None
+        raise DataError(f"{path}: not a complete gzip file ({error}); write it again.") from None
     return twin
 
 
 def _unpacked_bytes(file: BinaryIO) -> int:
-    """At least what a gzip file unpacks to; its last four bytes tell, modulo 4 GB."""
+    """Lower bound on the unpacked size; the last four bytes have it modulo 4 GB."""
     size = file.seek(0, io.SEEK_END)
     file.seek(max(size - 4, 0))
-    told = int.from_bytes(file.read(4), "little")
+    size_field = int.from_bytes(file.read(4), "little")
     file.seek(0)
-    return max(size, told)
+    return max(size, size_field)
 
 
 def line_ranges(
     path: Path, start: int, wanted: int, rng: np.random.Generator
 ) -> Iterator[tuple[int, bytes]]:
-    """About `wanted` bytes of whole lines, from random places at or after byte `start`.
+    """About `wanted` bytes of whole lines, from random positions at or after byte `start`.
 
-    Yields the offset of each piece and its bytes; the whole rest, in pieces, if that is less.
+    Yields the offset and bytes of each piece; if fewer bytes are left, all of them.
     """
     size = path.stat().st_size
     with open(path, "rb") as file:
@@ -77,7 +77,7 @@ def _whole_lines(file: BinaryIO, low: int, high: int, at_line: bool) -> Iterator
     """Lines that begin in [low, high), a chunk at a time."""
     file.seek(low)
     if not at_line:
-        low += len(file.readline())  # the line that began before this place
+        low += len(file.readline())  # the line that began earlier
     while low < high:
         data = file.read(min(CHUNK_BYTES, high - low))
         if not data:
@@ -89,7 +89,7 @@ def _whole_lines(file: BinaryIO, low: int, high: int, at_line: bool) -> Iterator
 
 
 def mean_line_bytes(path: Path, start: int) -> float:
-    """A guess at the length of a line, from the first ones."""
+    """Estimate the length of a line from the first ones."""
     with open(path, "rb") as file:
         file.seek(start)
         head = file.read(HEAD_BYTES)
@@ -98,7 +98,7 @@ def mean_line_bytes(path: Path, start: int) -> float:
 
 
 def has_open_lines(data: bytes) -> bool:
-    """Whether a line ends while a quote is open, if the quotes of `data` pair up from its start."""
+    """Whether a line ends within quotes, if `data` starts outside of them."""
     if b'"' not in data:
         return False
     bytes_ = np.frombuffer(data, np.uint8)
@@ -108,8 +108,8 @@ def has_open_lines(data: bytes) -> bool:
     return bool(np.any(quotes_before % 2))
 
 
-class Loan:
-    """A file of Python's for as long as Arrow has it; see `lent`."""
+class LentFile:
+    """A Python file while Arrow uses it; see `lend_to_arrow`."""
 
     closed = False
 
@@ -121,13 +121,13 @@ class Loan:
 
 
 @contextmanager
-def lent(file: io.FileIO) -> Iterator[list[Loan]]:
-    """A file to hand to Arrow, in a list to take it from; waits at the end until Arrow has let go.
+def lend_to_arrow(file: io.FileIO) -> Iterator[list[LentFile]]:
+    """A file for Arrow, in a list to pop it from; waits on exit until Arrow has released it.
 
-    Arrow reads ahead in a thread of its own, and does not stop at once when its reader is gone. A
-    thread that asks for the interpreter while that ends would take the process with it.
+    Arrow reads ahead in a thread of its own that does not stop at once when its reader is deleted.
+    If that thread calls Python while the interpreter shuts down, the process crashes.
     """
-    loan, returned = Loan(file), threading.Event()
+    loan, returned = LentFile(file), threading.Event()
     weakref.finalize(loan, returned.set)
     hand = [loan]
     del loan
@@ -135,15 +135,15 @@ def lent(file: io.FileIO) -> Iterator[list[Loan]]:
         yield hand
     finally:
         hand.clear()
-        returned.wait(LOAN_SECONDS)
+        returned.wait(RELEASE_SECONDS)
 
 
 class QuoteWatch(io.FileIO):
-    r"""A CSV file that, while it is read, looks for a quote that swallows lines.
+    r"""A CSV file that looks for a quote that swallows lines while it is read.
 
-    A quote opens at the start of a cell only, and the next one closes it ("" stands for one in the
-    text). A closing quote with more text behind it, and lines between the two, is the opening one
-    of a later cell:
+    A quote opens only at the start of a cell, and the next one closes it ("" is a quote in the
+    text). If the two are on different lines and the closing one is followed by more text, it is
+    really the opening quote of a later cell:
 
         1,"abc            <- opens, and is not closed
         2,"def"           <- closes; def" is text of the same cell
@@ -152,12 +152,12 @@ class QuoteWatch(io.FileIO):
     def __init__(self, path: Path, start: int, delimiter: str) -> None:
         super().__init__(path, "rb")
         self.swallowing: int | None = None  # where the first such quote opens
-        self._skip = start  # bytes yet to pass without a look: the header
-        self._base = start  # offset of the next byte to look at
+        self._skip = start  # bytes still to skip: the header
+        self._base = start  # offset of the next byte to inspect
         self._held = b""  # quotes at the end of what was read: one or two?
         self._before = NEWLINE  # the byte before the next
         self._open_at: int | None = None
-        self._spans = False  # whether the open cell goes over lines
+        self._spans = False  # whether the open cell spans lines
         self._bounds = bytes([NEWLINE, RETURN, *delimiter.encode()])
         self._is_bound = np.zeros(256, np.bool_)
         self._is_bound[list(self._bounds)] = True
@@ -171,14 +171,14 @@ class QuoteWatch(io.FileIO):
 
     @property
     def open_at(self) -> int | None:
-        """Where the quote opens that is still open after lines have passed, if one is."""
+        """Offset of a quote that is still open after a line break, if there is one."""
         return self._open_at if self._spans else None
 
     def _look(self, data: bytes, *, last: bool) -> None:
         rest = data if last else data.rstrip(b'"')
         self._held = data[len(rest) :]
         quoted = self._open_at is not None or b'"' in rest
-        # At the end of the file the last byte may be a quote, with nothing behind it.
+        # At the end of the file the last byte may be a quote.
         if rest and quoted and (last or not self._pair_up(rest)):
             self._step(rest)
         if rest:
@@ -188,7 +188,7 @@ class QuoteWatch(io.FileIO):
             self.swallowing = self._open_at
 
     def _pair_up(self, data: bytes) -> bool:
-        """Follow quotes that are all where they should be; False if some are not."""
+        """Follow well-formed quotes, all at once; False if some are not well-formed."""
         bytes_: npt.NDArray[np.uint8] = np.frombuffer(data, np.uint8)
         quotes = np.flatnonzero(bytes_ == QUOTE)
         inside = int(self._open_at is not None)
@@ -210,7 +210,7 @@ class QuoteWatch(io.FileIO):
         return True
 
     def _step(self, data: bytes) -> None:
-        """The same from quote to quote."""
+        """The same, one quote at a time."""
         place = 0
         while True:
             found = data.find(b'"', place)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparrowboost.readers.arrays import from_numpy, to_numpy
-from sparrowboost.readers.base import KEEP, Forget
+from sparrowboost.readers.base import PART_DONE, DiscardSample
 from sparrowboost.readers.formats import Kind, categories, numbers
 from sparrowboost.readers.table import AHEAD, Table
 from sparrowboost.runtime.memory import release
@@ -33,7 +33,7 @@ from sparrowboost.store.plan import SAMPLING, IngestPlan, sample_rows
 SAMPLE_BLOCK_ROWS = 16_384  # of a block, where the sample is all rows
 SMALL_DICTIONARY = 64  # with more categories, those in use are picked before they are counted
 
-Sampled = tuple[pa.RecordBatch | Forget, npt.NDArray[np.float32] | None]  # and weights
+Sampled = tuple[pa.RecordBatch | DiscardSample, npt.NDArray[np.float32] | None]  # and weights
 
 
 def find_bins(
@@ -62,11 +62,11 @@ def find_bins(
 def _sample(table: Table, names: Sequence[str], seed: int, *, weighted: bool) -> Iterator[Sampled]:
     """A random sample of some columns, block by block."""
     if weighted:
-        yield from table.weighed(names, SAMPLE_BLOCK_ROWS)
+        yield from table.weighted_rows(names, SAMPLE_BLOCK_ROWS)
         return
     # The same state for all groups: how columns are grouped does not change their samples.
     rng = np.random.default_rng([seed, SAMPLING])
-    for piece in table.source.peek(names, sample_rows(len(table.features)), rng):
+    for piece in table.source.sample(names, sample_rows(len(table.features)), rng):
         yield piece, None
 
 
@@ -75,10 +75,10 @@ def _add_sample(sample: Iterator[Sampled], finders: dict[str, BinFinder], task: 
     n_bytes: Counter[str] = Counter()
     n_rows: Counter[str] = Counter()
     for piece, weight in sample:
-        if isinstance(piece, Forget):
+        if isinstance(piece, DiscardSample):
             for name in piece.columns:
                 finders[name].forget()
-            if piece is KEEP:
+            if piece is PART_DONE:
                 for finder in finders.values():
                     finder.keep()
             continue

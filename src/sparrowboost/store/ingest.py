@@ -29,7 +29,7 @@ from sparrowboost.store.writer import StoreWriter
 
 MAX_BLOCK_ROWS = 65_536
 N_STAGES = 6  # in which rows are read; training begins after the first
-MIN_STRETCHES = 16  # of a source that is read in stages
+MIN_PARTITIONS = 16  # of a source that is read in stages
 MIN_STAGED_ROWS = 1_000_000
 
 
@@ -177,7 +177,7 @@ def ingest(
 def choose_stages(table: Table, seed: int) -> list[Stage]:
     """The stages in which to read a table; only one if a part of the rows may not represent all."""
     stages = make_stages(
-        table.source, seed, N_STAGES, min_rows=MIN_STAGED_ROWS, min_stretches=MIN_STRETCHES
+        table.source, seed, N_STAGES, min_rows=MIN_STAGED_ROWS, min_partitions=MIN_PARTITIONS
     )
     drift = len(stages) > 1 and labels_drift(table, seed)
     return [all_rows(table.source)] if drift else stages

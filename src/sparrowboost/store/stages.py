@@ -11,32 +11,34 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from sparrowboost.readers.base import Forget
+from sparrowboost.readers.base import DiscardSample
 from sparrowboost.readers.formats import RowError, Source
 from sparrowboost.readers.labels import LabelCoder
 from sparrowboost.readers.table import Table
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.store.plan import SAMPLE_ROWS, SAMPLING, STAGING
 
-DRIFT = 0.05  # part of the labels' variance that may be between stretches; by chance it is far less
+DRIFT = (
+    0.05  # part of the labels' variance that may be between partitions; by chance it is far less
+)
 
 
 class Stage(NamedTuple):
     """Rows that are read together, before those of the next stage."""
 
-    only: list[int] | None  # numbers of stretches of the source; None: all rows, in order
+    only: list[int] | None  # numbers of partitions of the source; None: all rows, in order
     n_rows: int
 
 
 def make_stages(
-    source: Source, seed: int, n_stages: int, *, min_rows: int, min_stretches: int
+    source: Source, seed: int, n_stages: int, *, min_rows: int, min_partitions: int
 ) -> list[Stage]:
-    """Deal the stretches of a source out to stages at random.
+    """Deal the partitions of a source out to stages at random.
 
-    There is only one stage if the source has fewer rows or stretches than the minimum.
+    There is only one stage if the source has fewer rows or partitions than the minimum.
     """
-    rows = np.array(source.stretches(), np.int64)
-    if np.count_nonzero(rows) < min_stretches or source.n_rows < min_rows:
+    rows = np.array(source.partitions(), np.int64)
+    if np.count_nonzero(rows) < min_partitions or source.n_rows < min_rows:
         return [all_rows(source)]
     order = np.random.default_rng([seed, STAGING]).permutation(np.flatnonzero(rows))
     parts = [np.sort(part) for part in np.array_split(order, n_stages)]
@@ -49,9 +51,9 @@ def all_rows(source: Source) -> Stage:
 
 
 def labels_drift(table: Table, seed: int) -> bool:
-    """Whether a label is more frequent in some stretches than in others.
+    """Whether a label is more frequent in some partitions than in others.
 
-    A few stretches then do not represent all rows.
+    A few partitions then do not represent all rows.
     """
     coder, sizes, positives = LabelCoder(table.label.name), [], []
     try:
@@ -69,14 +71,14 @@ def labels_drift(table: Table, seed: int) -> bool:
 
 def _label_pieces(table: Table, seed: int) -> Iterator[pa.Array]:
     """Labels from all over the source."""
-    if table.label.beside is None:
+    if table.label.external is None:
         rng = np.random.default_rng([seed, SAMPLING])
-        for piece in table.source.peek([table.label.name], SAMPLE_ROWS, rng):
-            if not isinstance(piece, Forget) and piece.num_rows:
+        for piece in table.source.sample([table.label.name], SAMPLE_ROWS, rng):
+            if not isinstance(piece, DiscardSample) and piece.num_rows:
                 yield piece.column(0)
         return
     end = 0
-    for rows in table.source.stretches():
+    for rows in table.source.partitions():
         start, end = end, end + rows
         if rows:
-            yield table.label.beside.read(start, end)
+            yield table.label.external.read(start, end)

@@ -1,19 +1,18 @@
 """Where the values of an Arrow IPC file lie, so that some rows of a record batch can be read.
 
-Arrow reads record batches as a whole, and one may be the whole file. But its metadata says where
-each buffer is, and a row is found in a buffer by its number:
+Arrow reads record batches as a whole, and one may be the whole file. Its metadata has the offset of
+each buffer, and a row is found in a buffer by its number:
 
     file         = "ARROW1", padding, messages, footer, its length (int32), "ARROW1"
     footer       = version, schema, blocks of dictionaries, blocks of record batches
-    block        = place of a message (int64), bytes of its metadata (int32), of its body (int64)
+    block        = offset of a message (int64), bytes of its metadata (int32), of its body (int64)
     message      = -1 (int32), length of the metadata (int32), metadata, body
     metadata     = version, kind, record batch, bytes of the body
-    record batch = rows, nodes, buffers, compression, for each column of views how many more buffers
+    record batch = rows, nodes, buffers, compression, number of variadic buffers of each view column
     node         = rows, nulls (int64)
-    buffer       = place in the body, bytes (int64)
+    buffer       = offset in the body, bytes (int64)
 
-Footer and metadata are flatbuffers (`Fields`). What is not just as it should be raises
-`pa.ArrowInvalid`.
+Footer and metadata are flatbuffers (`Fields`). Anything unexpected raises `pa.ArrowInvalid`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sparrowboost.readers.base import fill
+from sparrowboost.readers.base import read_exactly
 
 MAGIC = b"ARROW1"
 START = MAGIC + b"\0\0"
@@ -44,7 +43,7 @@ Pairs = npt.NDArray[np.int64]  # (k, 2)
 
 
 class Fields:
-    """A table of a flatbuffer: fields that are there or not, found by number."""
+    """A table of a flatbuffer: optional fields, found by number."""
 
     def __init__(self, data: bytearray, at: int) -> None:
         self._data, self._at = data, at
@@ -56,12 +55,12 @@ class Fields:
         return cls(data, int.from_bytes(data[:4], "little"))
 
     def _read(self, form: str, at: int) -> int:
-        if at < 0:  # which would count from the end
+        if at < 0:  # it would count from the end
             raise struct.error
         return int(struct.unpack_from(form, self._data, at)[0])
 
     def place(self, field: int) -> int | None:
-        """Where a field is, None if it is not."""
+        """The offset of a field; None if it is absent."""
         entry = 4 + 2 * field
         offset = self._read("<H", self._entries + entry) if entry < self._n_bytes else 0
         return self._at + offset if offset else None
@@ -89,7 +88,7 @@ class Fields:
 
 
 class Footer(NamedTuple):
-    """What the end of a file says, over the same memory."""
+    """The footer of a file, as views of its bytes."""
 
     data: bytearray
     dictionaries: Blocks
@@ -98,19 +97,19 @@ class Footer(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Where the buffers of a record batch are, and what they are of."""
+    """Where the buffers of a record batch are."""
 
     n_rows: int
     version: int
     packed: bool  # compressed
-    body: int  # place in the file
+    body: int  # offset in the file
     nodes: Pairs  # rows, nulls
-    buffers: Pairs  # place in the body, bytes
-    views: npt.NDArray[np.int64]  # how many more buffers each column of views has
+    buffers: Pairs  # offset in the body, bytes
+    views: npt.NDArray[np.int64]  # number of variadic buffers of each view column
 
 
 class Extent(NamedTuple):
-    """How many nodes, buffers and numbers of views a column has."""
+    """How many nodes, buffers and counts of variadic buffers a column has."""
 
     nodes: int
     buffers: int
@@ -122,13 +121,13 @@ def read_footer(file: int, size: int) -> Footer:
     tail = read_bytes(file, size - TAIL_BYTES, TAIL_BYTES) if size >= TAIL_BYTES else bytearray()
     length = int.from_bytes(tail[:4], "little")
     if tail[4:] != MAGIC or length > size - TAIL_BYTES:
-        raise pa.ArrowInvalid("it does not end as such a file does")
+        raise pa.ArrowInvalid("the end of the file is not that of an IPC file")
     footer = _parse_footer(read_bytes(file, size - TAIL_BYTES - length, length))
     for blocks in (footer.dictionaries, footer.batches):
         for part in ("at", "metadata", "body"):
             wrong = (blocks[part] < 0) | (blocks[part] > size) | (blocks[part] % 8 != 0)
             if wrong.any():
-                raise pa.ArrowInvalid("a block is not where it can be")
+                raise pa.ArrowInvalid("a block lies outside the file")
     return footer
 
 
@@ -140,23 +139,23 @@ def _parse_footer(data: bytearray) -> Footer:
 
 
 def read_layout(file: int, block: np.void, extent: Extent | None = None) -> Layout:
-    """The layout of the record batch in a block; `extent` is what all its columns have to have."""
+    """The layout of the record batch in a block; `extent` is that of all columns of the schema."""
     at, length, body = (int(block[part]) for part in ("at", "metadata", "body"))
     layout = _parse_layout(read_bytes(file, at, length), body)
     parts = len(layout.nodes), len(layout.buffers) - layout.views.sum(), len(layout.views)
     if extent is not None and layout.version == V5 and parts != extent:
-        raise pa.ArrowInvalid("a record batch has other columns than the file")
+        raise pa.ArrowInvalid("the columns of a record batch do not match the schema")
     return layout._replace(body=at + length)
 
 
 def _parse_layout(head: bytearray, body_bytes: int) -> Layout:
-    """The layout that a message tells whose body has so many bytes; `head` is what is before it."""
+    """The layout of a message with this head, whose body has `body_bytes` bytes."""
     with _parsing():
         mark, length = struct.unpack_from("<ii", head)
         metadata = Fields.root(head[HEAD_BYTES:])
         _verify(head, metadata)
         batch = metadata.table(2)
-        told = mark, length, metadata.number(1, "<B"), metadata.number(3, "<q")
+        header = mark, length, metadata.number(1, "<B"), metadata.number(3, "<q")
         layout = Layout(
             n_rows=batch.number(0, "<q"),
             version=metadata.number(0, "<h"),
@@ -168,17 +167,17 @@ def _parse_layout(head: bytearray, body_bytes: int) -> Layout:
         )
     places, sizes = layout.buffers.T
     if (
-        told != (-1, len(head) - HEAD_BYTES, RECORD_BATCH, body_bytes)
+        header != (-1, len(head) - HEAD_BYTES, RECORD_BATCH, body_bytes)
         or layout.n_rows < 0
         or ((places < 0) | (places % 8 != 0) | (sizes < 0) | (sizes > body_bytes - places)).any()
         or (layout.views < 0).any()
     ):
-        raise pa.ArrowInvalid("a record batch is not as it can be")
+        raise pa.ArrowInvalid("the metadata of a record batch is inconsistent")
     return layout
 
 
 def _verify(head: bytearray, metadata: Fields) -> None:
-    """Let Arrow look whether the metadata is sound, as that of a message without a body."""
+    """Let Arrow verify the metadata, as that of a message without a body."""
     alone, place = bytearray(head), metadata.place(3)
     if place is not None:
         struct.pack_into("<q", alone, HEAD_BYTES + place, 0)
@@ -187,7 +186,7 @@ def _verify(head: bytearray, metadata: Fields) -> None:
 
 @lru_cache(maxsize=1024)
 def extent_of(type_: pa.DataType) -> Extent:
-    """What a column of a type has, as Arrow itself lays one out.
+    """The extent of a column of a type, taken from an empty one that Arrow writes.
 
     Examples
     --------
@@ -199,9 +198,9 @@ def extent_of(type_: pa.DataType) -> Extent:
 
 
 def extents(schema: pa.Schema) -> list[Extent] | None:
-    """Of each column what those before it have; and last, what all have.
+    """The cumulated extent before each column; and last, that of all columns.
 
-    None, if there is a type that pyarrow has no arrays of.
+    None if pyarrow cannot make arrays of some type.
     """
     try:
         of_each = [extent_of(field.type) for field in schema]
@@ -214,9 +213,9 @@ def extents(schema: pa.Schema) -> list[Extent] | None:
 def read_dictionaries(
     file: int, footer: Footer, schema: pa.Schema, columns: Sequence[str]
 ) -> dict[str, pa.Array]:
-    """The words of columns that are places in a dictionary, by name of the column.
+    """The dictionaries of columns, by name of the column.
 
-    Arrow reads them, from the same file with no rows in its record batches.
+    Arrow reads them from a copy of the file whose record batches are empty.
     """
     data, dictionaries, batches, _ = _parse_footer(bytearray(footer.data))
     head, body_bytes = _without_rows(schema)
@@ -230,17 +229,17 @@ def read_dictionaries(
     small = np.empty(end + len(rest), np.uint8)
     small[: len(START)] = np.frombuffer(START, np.uint8)
     for place, start, size in zip(places, starts.tolist(), sizes.tolist(), strict=True):
-        fill(file, small[start : start + size], place)
+        read_exactly(file, small[start : start + size], place)
     small[end:] = np.frombuffer(rest, np.uint8)
     batch = pa.ipc.open_file(pa.py_buffer(small)).get_batch(0)
     found = {name: batch.column(name).dictionary for name in columns}
     for words in found.values():
-        words.validate(full=True)  # which Arrow does not do by itself
+        words.validate(full=True)  # Arrow does not by itself
     return found
 
 
 def _without_rows(schema: pa.Schema) -> tuple[bytearray, int]:
-    """The message of a record batch without rows up to its body, and the bytes of that."""
+    """The head of an empty record batch's message, and the number of bytes of its body."""
     columns = [pa.nulls(0, field.type) for field in schema]
     message = pa.RecordBatch.from_arrays(columns, schema=schema).serialize().to_pybytes()
     end = HEAD_BYTES + int.from_bytes(message[4:HEAD_BYTES], "little")
@@ -248,18 +247,18 @@ def _without_rows(schema: pa.Schema) -> tuple[bytearray, int]:
 
 
 def read_bytes(file: int, offset: int, n: int) -> bytearray:
-    """Some bytes of a file; an OSError if it ends before."""
+    """Bytes of a file; an OSError if it ends too early."""
     data = bytearray(n)
-    fill(file, np.frombuffer(data, np.uint8), offset)
+    read_exactly(file, np.frombuffer(data, np.uint8), offset)
     return data
 
 
 @contextmanager
 def _parsing() -> Iterator[None]:
-    """Turn the errors of who looks for numbers where there are none into Arrow's."""
+    """Turn errors of parsing damaged bytes into Arrow's."""
     try:
         yield
     except pa.ArrowException:  # some of which are ValueErrors
         raise
     except (struct.error, ValueError, EOFError):
-        raise pa.ArrowInvalid("its metadata makes no sense") from None
+        raise pa.ArrowInvalid("its metadata is damaged") from None

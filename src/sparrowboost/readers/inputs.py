@@ -1,9 +1,9 @@
-"""The forms in which an estimator is given rows, told apart by what they can do.
+"""The kinds of X that an estimator accepts, distinguished by what they support.
 
 files     a path, a glob, or several
-frame     a table in memory whose columns have names: pandas, polars, Arrow
-stream    rows with names that scikit-learn cannot look at: Arrow streams and datasets, records
-array     all else: numpy, scipy's sparse matrices, lists
+frame     a table in memory with named columns: pandas, polars, Arrow
+stream    named columns that scikit-learn cannot inspect: Arrow streams and datasets, records
+array     all others: numpy, scipy's sparse matrices, lists
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sparrowboost.runtime.errors import DataError
 
 
 def is_path(X: Any) -> bool:
-    """Whether X may be the name of a file."""
+    """Whether X may be a path."""
     return isinstance(X, str | os.PathLike)
 
 
@@ -29,17 +29,17 @@ def is_files(X: Any) -> bool:
 
 
 def is_frame(X: Any) -> bool:
-    """Whether X is a table in memory whose columns have names."""
+    """Whether X is a table in memory with named columns."""
     return hasattr(X, "shape") and hasattr(X, "columns")
 
 
 def is_stream(X: Any) -> bool:
-    """Whether X has rows with names that scikit-learn cannot look at."""
+    """Whether X has named columns that scikit-learn cannot inspect."""
     if is_frame(X):
         return False
     if isinstance(X, np.ndarray):
         return X.dtype.names is not None
-    lazy = type(X).__module__.startswith("polars")  # of which `ingest` says what to do
+    lazy = type(X).__module__.startswith("polars")  # `ingest` raises with advice
     return lazy or hasattr(X, "__arrow_c_stream__") or hasattr(X, "get_fragments")
 
 
@@ -48,22 +48,22 @@ def is_column(y: Any) -> bool:
     return is_path(y) or (isinstance(y, int | np.integer) and not isinstance(y, bool))
 
 
-def places(n: int) -> list[str]:
-    """What `ingest` calls the columns of an array."""
+def default_names(n: int) -> list[str]:
+    """The names that `ingest` gives to the columns of an array."""
     return [f"f{j}" for j in range(n)]
 
 
 def column_names(X: Any) -> list[Any] | None:
-    """Names of the columns; None where they cannot be known without opening a file."""
+    """Names of the columns; None if that would take opening a file."""
     if is_files(X) or is_stream(X):
         return None
     if not is_frame(X):
-        return places(X.shape[1])
+        return default_names(X.shape[1])
     return list(X.column_names if hasattr(X, "column_names") else X.columns)
 
 
-def header(X: Any) -> Any:
-    """A frame of which every scikit-learn can tell the columns' names; it may have no rows."""
+def named_frame(X: Any) -> Any:
+    """A frame, possibly without rows, whose column names every scikit-learn version finds."""
     if hasattr(X, "iloc"):  # pandas
         return X
     names = column_names(X) or []
@@ -71,7 +71,7 @@ def header(X: Any) -> Any:
 
 
 def categorical_names(given: Any, X: Any) -> list[Any] | None:
-    """The names of the columns of X that are meant by names, places or a mask.
+    """The columns of X that are given by names, indices or a mask, by name.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def categorical_names(given: Any, X: Any) -> list[Any] | None:
         return items
     names = column_names(X)
     if names is None:
-        raise DataError("categorical_features: give the names of columns of a file or stream.")
+        raise DataError("categorical_features: for a file or stream, give names of columns.")
     if all(isinstance(item, bool | np.bool_) for item in items):
         if len(items) != len(names):
             raise DataError(
@@ -97,14 +97,14 @@ def categorical_names(given: Any, X: Any) -> list[Any] | None:
         whole = isinstance(item, int | np.integer) and not isinstance(item, bool)
         if not whole or not -len(names) <= item < len(names):
             raise DataError(
-                f"categorical_features: {item!r} is no place of a column, of which there are "
-                f"{len(names)}; give names, places or a mask."
+                f"categorical_features: {item!r} is not an index of one of the {len(names)} "
+                "columns; give names, indices or a mask."
             )
     return [names[item] for item in items]
 
 
 def as_numbers(X: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """An array of objects as numbers, if they are; words are left to `ingest`."""
+    """An array of objects as numbers if possible; otherwise unchanged, for `ingest`."""
     missing = np.array([value is None for value in X.flat]).reshape(X.shape)
     try:
         return np.where(missing, np.nan, X).astype(np.float64)
@@ -113,7 +113,7 @@ def as_numbers(X: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def renamed(X: Any, names: list[str]) -> Any:
-    """A frame whose columns are called so; no value is copied."""
+    """The frame with other column names; values are not copied."""
     have = column_names(X) or []
     if have == names:
         return X

@@ -1,4 +1,4 @@
-"""Made tables of any size: correlated features, and a label that takes hundreds of trees."""
+"""Synthetic tables of any size: correlated features, a label that takes hundreds of trees."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from sparrowboost.datasets.writing import ROW_GROUP_ROWS, check, write_parquet
 
-Kind = Literal["step", "product", "wave", "gate"]  # of a term of the made label
+Kind = Literal["step", "product", "wave", "gate"]  # of a term of the label
 Columns = npt.NDArray[np.float32]  # (features, n), C order: one column is contiguous
 Vector = npt.NDArray[np.float32]  # (n,)
 
@@ -28,7 +28,7 @@ SHARED_VARIANCE = (0.3, 0.8)  # of a feature, by its two hidden factors; the res
 TOP_LEVEL = 4  # small-integer columns hold 0 ... 4
 # a term's weight is times this, so that every kind has about the same variance
 TERM_FACTORS: dict[Kind, float] = {"step": 2.0, "product": 1.1, "wave": 1.4, "gate": 2.0}
-MIN_TERMS = 4  # of each kind; so many that 5 features are not learned by a few dozen trees
+MIN_TERMS = 4  # of each kind: enough that a few dozen trees cannot learn 5 features
 FEATURES_PER_TERM = 4  # of each kind, in wide tables
 CLIP = 2.0  # of a factor of a product, in standard deviations: no single row has a huge logit
 # spread of the true logit, SD_RARE + SD_EVEN * sqrt(rarer label's share): at a fixed spread the
@@ -49,7 +49,7 @@ def make_large(
     stream: int = 0,
     row_group_rows: int = ROW_GROUP_ROWS,
 ) -> Path:
-    """Write a made table of any size to one Parquet file, in bounded memory.
+    """Write a synthetic table of any size to one Parquet file, in bounded memory.
 
     The features are correlated through a few hidden factors; two in five are normal, the others
     lognormal, uniform or small integers. The label is drawn from a logistic model of steps,
@@ -125,7 +125,7 @@ def make_large(
     )
     check(
         mislabeled * positive_rate <= 1 - positive_rate,
-        f"mislabeled={mislabeled!r}: there are not so many negative rows; pass less.",
+        f"mislabeled={mislabeled!r}: there are too few negative rows; pass less.",
     )
     check(random_state >= 0, f"random_state={random_state!r}: pass 0 or more.")
     check(stream >= 0, f"stream={stream!r}: pass 0 or more.")
@@ -139,13 +139,13 @@ def make_large(
         # of the negative rows, as many as of the positive ones
         shares = mislabeled * positive_rate / (1 - positive_rate), mislabeled
         batches = _turn_labels(batches, shares, (random_state, stream))
-    # pyarrow's defaults (snappy, dictionaries, statistics): the table stands for the files that
-    # users have. Without them 1 M rows of random floats take 0.65 and not 1.9 s, 80 and not 98 MB
+    # pyarrow's defaults (snappy, dictionaries, statistics), as in users' files. Without them,
+    # 1 M rows of random floats take 0.65 instead of 1.9 s, and 80 instead of 98 MB
     return write_parquet(path, schema, batches, row_group_rows=row_group_rows, options={})
 
 
 class _Term(NamedTuple):
-    """One piece of the true logit, of features i and j."""
+    """One term of the true logit, of features i and j."""
 
     kind: Kind
     weight: float
@@ -242,7 +242,7 @@ def _draw_features(concept: _Concept, rng: np.random.Generator) -> tuple[Columns
 
 
 def _marginals(normal: Columns) -> Columns:
-    """Turn normal columns to what is written; the integer ones are rounded in `normal`, too."""
+    """Turn normal columns into those written; integer ones are rounded in `normal`, too."""
     columns = normal.copy()
     for j, (u, x) in enumerate(zip(normal, columns, strict=True)):
         match j % MIN_FEATURES:  # 0 and 3 stay normal
@@ -261,7 +261,7 @@ def _marginals(normal: Columns) -> Columns:
                 x += 0.5 + TOP_LEVEL / 2
                 np.floor(x, out=x)
                 x.clip(0, TOP_LEVEL, out=x)
-                # else the label would depend on what the table does not show
+                # otherwise the label would depend on values that are not in the table
                 np.subtract(x, TOP_LEVEL / 2, out=u)
     return columns
 
@@ -303,9 +303,9 @@ def _made_batches(
 def _turn_labels(
     batches: Iterator[pa.RecordBatch], shares: tuple[float, float], seed: tuple[int, int]
 ) -> Iterator[pa.RecordBatch]:
-    """Write some labels the wrong way round: these shares of the negative and of the positive ones.
+    """Flip some labels: these shares of the negative and of the positive ones.
 
-    From generators of their own, so that the rows are those of a table without wrong labels.
+    It has its own random generators, so that all else is as in a table without wrong labels.
     """
     random_state, stream = seed
     for chunk, batch in enumerate(batches):

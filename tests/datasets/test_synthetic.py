@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparrowboost.datasets import made, make_large, writing
+from sparrowboost.datasets import make_large, synthetic, writing
 from sparrowboost.runtime.errors import DataError
 
 
@@ -92,7 +92,7 @@ def test_other_random_state_is_another_concept(tmp_path):
     assert np.abs(differ).max() > 0.1
 
 
-@pytest.mark.parametrize("n", [made.CHUNK_ROWS, 2 * made.CHUNK_ROWS, 1000])
+@pytest.mark.parametrize("n", [synthetic.CHUNK_ROWS, 2 * synthetic.CHUNK_ROWS, 1000])
 def test_longer_table_starts_with_the_shorter_one(tmp_path, n):
     long = pq.read_table(make_large(tmp_path / "long.parquet", 50_000, features=5, missing=0.2))
     short = pq.read_table(make_large(tmp_path / "short.parquet", n, features=5, missing=0.2))
@@ -151,8 +151,10 @@ def test_marginals_are_normal_lognormal_uniform_and_small_integers(tmp_path):
 
 
 def test_label_depends_on_integers_only_as_far_as_the_table_shows_them():
-    concept = made._make_concept(5, 0.1, 0)
-    columns, normal = made._draw_features(concept, made._generator(0, made.ROWS, 0, 0))
+    concept = synthetic._make_concept(5, 0.1, 0)
+    columns, normal = synthetic._draw_features(
+        concept, synthetic._generator(0, synthetic.ROWS, 0, 0)
+    )
     np.testing.assert_array_equal(normal[4], columns[4] - 2)
 
 
@@ -173,7 +175,7 @@ def test_rows_are_made_in_pieces_of_bounded_size(tmp_path, monkeypatch):
     meta = pq.ParquetFile(path).metadata
     sizes = [meta.row_group(k).num_rows for k in range(meta.num_row_groups)]
     assert sizes == [30_000, 30_000, 30_000, 10_000]
-    assert max(pieces) <= made.CHUNK_ROWS and sum(pieces) == 100_000
+    assert max(pieces) <= synthetic.CHUNK_ROWS and sum(pieces) == 100_000
 
 
 def test_row_groups_join_and_cut_batches_of_any_size():
@@ -193,15 +195,15 @@ def test_failed_write_leaves_what_was_there(tmp_path, monkeypatch, existing):
     path = tmp_path / "t.parquet"
     if existing:
         path.write_text("older")
-    whole = made._made_batches
+    whole = synthetic._made_batches
 
     def breaks(*args):
         yield from itertools.islice(whole(*args), 3)
         raise RuntimeError("the power went out")
 
-    monkeypatch.setattr(made, "_made_batches", breaks)
+    monkeypatch.setattr(synthetic, "_made_batches", breaks)
     with pytest.raises(RuntimeError, match="the power went out"):
-        make_large(path, 100_000, features=5, row_group_rows=made.CHUNK_ROWS)
+        make_large(path, 100_000, features=5, row_group_rows=synthetic.CHUNK_ROWS)
     assert [p.name for p in tmp_path.iterdir()] == (["t.parquet"] if existing else [])
     assert not existing or path.read_text() == "older"
 
@@ -237,7 +239,7 @@ def test_argument_out_of_range_is_named(tmp_path, name, value):
 
 
 def test_more_wrong_labels_than_there_are_negative_rows_are_refused(tmp_path):
-    with pytest.raises(DataError, match=r"^mislabeled=0\.5: there are not so many negative rows"):
+    with pytest.raises(DataError, match=r"^mislabeled=0\.5: there are too few negative rows"):
         make_large(tmp_path / "t.parquet", 10, positive_rate=0.9, mislabeled=0.5)
 
 

@@ -1,4 +1,4 @@
-"""Some rows of a record batch that is not compressed, read from where they lie in the file."""
+"""Some rows of an uncompressed record batch, read directly from their offsets in the file."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types as pt
 
-from sparrowboost.readers.base import fill
-from sparrowboost.readers.layout import Extent, Layout
+from sparrowboost.readers.base import read_exactly
+from sparrowboost.readers.ipc_metadata import Extent, Layout
 
-INLINE_BYTES = 12  # of a word that lies in its view
+INLINE_BYTES = 12  # of a string that is stored in its view
 VIEW_BITS = 128
-NEAR_BYTES = 1 << 14  # between two words of views: less is read with them, more is passed over
+NEAR_BYTES = 1 << 14  # of a gap between two strings: smaller ones are read, larger ones skipped
 
 Form = Literal["values", "words", "long words", "views", "nothing"]
 N_BUFFERS = {"values": 2, "words": 3, "long words": 3, "views": 2, "nothing": 0}
-Buffer = Sequence[int]  # place in the body, bytes
+Buffer = Sequence[int]  # offset in the body, bytes
 Array = npt.NDArray[Any]
 
 
 def form_of(type_: pa.DataType) -> Form | None:
-    """What the buffers of a column of this type hold; None, if other columns are below it."""
+    """What the buffers of a column of this type hold; None for nested types."""
     if pt.is_null(type_):
         return "nothing"
     if pt.is_string(type_) or pt.is_binary(type_):
@@ -38,13 +38,13 @@ def form_of(type_: pa.DataType) -> Form | None:
 
 
 class FlatColumn(NamedTuple):
-    """A column of a file, and where its parts are among those of all columns."""
+    """A column of a file, and the position of its nodes and buffers among those of all columns."""
 
     name: str
     type: pa.DataType
     form: Form
     at: Extent
-    words: pa.Array | None  # of a dictionary
+    words: pa.Array | None  # the dictionary
 
 
 def flat_columns(
@@ -53,8 +53,8 @@ def flat_columns(
     wanted: Sequence[str],
     words: Mapping[str, pa.Array],
 ) -> list[FlatColumn]:
-    """Columns that have a form, of a schema in which others need not; `places` by `extents`."""
-    at = dict(zip(schema.names, places, strict=False))  # the last one is behind all columns
+    """Columns that are not nested, of a schema that may have nested ones; `places` by `extents`."""
+    at = dict(zip(schema.names, places, strict=False))  # the last one is the end of all columns
     found = []
     for name in wanted:
         type_ = schema.field(name).type
@@ -65,26 +65,26 @@ def flat_columns(
 
 
 class FlatBatch:
-    """A record batch; an ArrowInvalid or an OSError tells what is wrong with it."""
+    """A record batch; an ArrowInvalid or an OSError if it is damaged."""
 
     def __init__(self, file: int, layout: Layout, columns: Sequence[FlatColumn]) -> None:
         self._file, self._body = file, layout.body
         self._names = [column.name for column in columns]
         self._columns: list[tuple[FlatColumn, bool, list[Buffer]]] = []
         nodes, buffers = layout.nodes.tolist(), layout.buffers.tolist()
-        more = [0, *np.cumsum(layout.views).tolist()]  # buffers of columns of views before this one
+        more = [0, *np.cumsum(layout.views).tolist()]  # variadic buffers before each view column
         for column in columns:
             rows, nulls = nodes[column.at.nodes]
             if rows != layout.n_rows or nulls > rows:
-                raise pa.ArrowInvalid(f"column {column.name!r} has not as many rows as others")
+                raise pa.ArrowInvalid(f"column {column.name!r} has a different number of rows")
             first = column.at.buffers + more[column.at.views]
             last = first + N_BUFFERS[column.form]
-            if column.form == "views":  # and buffers of words, as many as it takes
+            if column.form == "views":  # and its variadic buffers
                 last += more[column.at.views + 1] - more[column.at.views]
             self._columns.append((column, nulls != 0, buffers[first:last]))
 
     def rows(self, start: int, n: int) -> pa.RecordBatch:
-        """N rows, from this one on."""
+        """The n rows from `start` on."""
         arrays = [self._read(*column, start, n) for column in self._columns]
         return pa.RecordBatch.from_arrays(arrays, self._names)
 
@@ -99,7 +99,7 @@ class FlatBatch:
         type_, form, words = column.type, column.form, column.words
         if form == "nothing":
             return pa.nulls(n)
-        skip = start % 8  # rows are read from where a byte of validity bits begins
+        skip = start % 8  # reading begins at a whole byte of validity bits
         start, n = start - skip, n + skip
         bits = self._values(buffers[0], 1, start, n) if nulls else None
         if form == "values":
@@ -111,27 +111,27 @@ class FlatBatch:
         memory = [None if bits is None else pa.py_buffer(bits), *map(pa.py_buffer, parts)]
         plain = type_ if words is None else type_.index_type
         array = pa.Array.from_buffers(plain, n - skip, memory, offset=skip)
-        if words is not None:  # looks whether the words are there
+        if words is not None:  # checks the bounds of indices
             return pa.DictionaryArray.from_arrays(array, words, ordered=type_.ordered)
         if not pt.is_primitive(type_):
             array.validate(full=True)
         return array
 
     def _bytes(self, buffer: Buffer, start: int, n: int) -> npt.NDArray[np.uint8]:
-        """Some bytes of a buffer."""
+        """N bytes of a buffer from `start` on."""
         place, size = buffer
         if start < 0 or n < 0 or n > size - start:
             raise pa.ArrowInvalid("a buffer is too short")
         out = np.empty(n, np.uint8)
-        fill(self._file, out, self._body + place + start)
+        read_exactly(self._file, out, self._body + place + start)
         return out
 
     def _values(self, buffer: Buffer, bits: int, start: int, n: int) -> npt.NDArray[np.uint8]:
-        """Values of some rows, which have so many bits each."""
+        """Values of some rows, `bits` bits each."""
         return self._bytes(buffer, start * bits // 8, -(-n * bits // 8))
 
     def _words(self, buffers: Sequence[Buffer], dtype: type, start: int, n: int) -> list[Array]:
-        """Where the words of some rows begin and end, and the words."""
+        """Offsets and strings of some rows."""
         bits = 8 * np.dtype(dtype).itemsize
         ends: Array = self._values(buffers[1], bits, start, n + 1).view(dtype)
         first, last = int(ends[0]), int(ends[-1])
@@ -140,21 +140,21 @@ class FlatBatch:
     def _views(
         self, buffers: Sequence[Buffer], bits: Array | None, start: int, n: int
     ) -> list[Array]:
-        """Views of some rows (length, begin of the word, buffer, place in it), and their words.
+        """Views of some rows (length, prefix, buffer, offset in it), and their strings.
 
-        Words that lie near to each other are read at once, into a buffer of their own.
+        Strings that lie near to each other are read at once, into a buffer of their own.
         """
         views = self._values(buffers[1], VIEW_BITS, start, n).view(np.int32).reshape(n, 4)
-        if bits is not None:  # what stands for a null may be anything
+        if bits is not None:  # the view of a null may be anything
             views[np.unpackbits(bits, count=n, bitorder="little") == 0] = 0
         rows = np.flatnonzero(views[:, 0] > INLINE_BYTES)
         if not len(rows):
             return [views.reshape(-1)]
         length, buffer, place = (views[rows, part].astype(np.int64) for part in (0, 2, 3))
         if not ((buffer >= 0) & (buffer < len(buffers) - 2)).all():
-            raise pa.ArrowInvalid("a view is of no buffer")
-        begin = (buffer << 32) + place  # no two buffers are near to each other
-        order = np.argsort(begin, kind="stable")  # most often they are in order
+            raise pa.ArrowInvalid("a view refers to a missing buffer")
+        begin = (buffer << 32) + place  # keeps buffers far apart
+        order = np.argsort(begin, kind="stable")  # usually in order already
         ends = np.maximum.accumulate((begin + length)[order])
         rows, begin = rows[order], begin[order]
         cuts = np.append(False, begin[1:] > ends[:-1] + NEAR_BYTES)
