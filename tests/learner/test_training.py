@@ -17,7 +17,7 @@ import sparrowboost.learner.planning
 import sparrowboost.learner.scanner
 import sparrowboost.learner.training
 import sparrowboost.model.losses
-from builders import assert_same_trees, forbid_endless_scans, use_small_blocks
+from builders import assert_same_trees, forbid_endless_scans, listen, use_small_blocks
 from sparrowboost import DataError, MemoryLimitError, StoreError, ingest, train
 from sparrowboost.learner.events import Converged, Finished, SampleDrawn, TreeAdded
 from sparrowboost.learner.params import Params
@@ -50,12 +50,6 @@ def test_rows():
 @pytest.fixture(autouse=True)
 def no_hanging(monkeypatch):
     forbid_endless_scans(monkeypatch)
-
-
-def listen(dataset, **kwargs):
-    """Train; the model and the events."""
-    events = []
-    return train(dataset, callbacks=[events.append], verbose=0, **kwargs), events
 
 
 def trees_of(events):

@@ -16,20 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import sparrowboost.store.ingest
-from builders import (
-    make_model,
-    make_stump,
-    many_blocks_and_chunks,
-    numbered_rows,
-    numbers_of,
-)
+from builders import WIDTH, make_model, make_stumps, numbered_rows, numbers_of
 from sparrowboost import ingest
 from sparrowboost.model.losses import get_loss
 from sparrowboost.runtime.progress import make_progress
 from sparrowboost.sampling.sampler import Sampler, WeightEstimate
 
+pytestmark = pytest.mark.usefixtures("small_blocks_and_chunks")
+
 N = 40_000
-WIDTH = 250
 SEEDS = 60
 CELLS = 40
 # A variance estimated from 60 draws has a relative deviation of sqrt(2 / 59) = 0.18, and the mean
@@ -38,20 +33,8 @@ CELLS = 40
 MOST = 1.5
 
 
-@pytest.fixture(autouse=True, scope="module")
-def small_blocks_and_chunks():
-    with many_blocks_and_chunks():
-        yield
-
-
 # Stumps that pull weights apart by factors of up to exp(2 * 3.4) = 900; rows cross many strata.
-STUMPS = [
-    make_stump(0, range(80), 0.7, -0.4),
-    make_stump(1, range(60), -0.9, 0.3),
-    make_stump(0, range(140), -0.3, 0.8),
-    make_stump(1, range(20), 1.2, -0.2),
-    make_stump(0, range(220), 0.1, 0.9),
-]
+STUMPS = make_stumps([(0.7, -0.4), (-0.9, 0.3), (-0.3, 0.8), (1.2, -0.2), (0.1, 0.9)])
 
 
 def draw(dataset, folder, seed, rows, stages=None):
