@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import sparrowboost
 from sparrowboost import DataError, History, Model, ingest, train, write_report
 from sparrowboost.learner.params import Params
 from sparrowboost.report.history import LOOKS
@@ -109,7 +110,7 @@ def test_the_page_tells_what_was_trained_on_what(page, run, dataset):
         "sample_size 3000",
         "learning_rate 0.1",
         "loss logistic",
-        "by sparrowboost 0.1.0 with Python 3.",
+        f"by sparrowboost {sparrowboost.__version__} with Python 3.",
     ):
         assert fact in words, fact
     assert isinstance(model, Model)
