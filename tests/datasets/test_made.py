@@ -241,6 +241,7 @@ def test_more_wrong_labels_than_there_are_negative_rows_are_refused(tmp_path):
         make_large(tmp_path / "t.parquet", 10, positive_rate=0.9, mislabeled=0.5)
 
 
+@pytest.mark.slow
 def test_label_can_be_learned_but_not_by_a_few_trees(tmp_path):
     ensemble = pytest.importorskip("sklearn.ensemble", reason="scikit-learn is not installed")
     metrics = pytest.importorskip("sklearn.metrics")

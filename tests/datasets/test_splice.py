@@ -236,6 +236,7 @@ def test_parquet_file_gives_back_the_rows_and_the_schema(small, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["all.parquet"]
 
 
+@pytest.mark.slow
 def test_parquet_row_groups_are_full_across_the_strands(tmp_path, last_fifth):
     path = write_splice(tmp_path / "test.parquet", "test")
     meta = pq.ParquetFile(path).metadata

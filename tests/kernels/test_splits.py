@@ -171,6 +171,7 @@ options = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(cases(), options)
 def test_the_best_gain_is_that_of_trying_everything(case, how):
     best = best_gain(case, **how)

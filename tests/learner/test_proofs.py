@@ -88,6 +88,7 @@ def workers():
         yield workers
 
 
+@pytest.mark.slow
 def test_draws_from_strata_prove_noise_no_more_often_than_sigma(tmp_path, workers):
     # 25 tables, 5 draws each under the model that the labels are from. At sigma = 0.05 some 6 of
     # 125 may be proved; 3 deviations, sqrt(125 * 0.05 * 0.95) = 2.4 each, more are 13. Where strata
@@ -103,6 +104,7 @@ def test_draws_from_strata_prove_noise_no_more_often_than_sigma(tmp_path, worker
     assert proved <= 13
 
 
+@pytest.mark.slow
 def test_what_is_certified_of_a_split_holds_on_all_rows(tmp_path, workers):
     # A certified advantage is too large with a chance of sigma = 0.001; of some 100, none.
     checked = 0

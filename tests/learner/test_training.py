@@ -63,6 +63,7 @@ def auc_of(model, rows):
 # -- the same model again -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @every_kind
 @pytest.mark.parametrize("sample_size", ["auto", 3_000])
 def test_the_same_seed_gives_the_same_model_whatever_the_threads(
@@ -177,6 +178,7 @@ def small(kind):
     return x, x.sum(1) > 0
 
 
+@pytest.mark.slow
 @every_kind
 @pytest.mark.parametrize("sample_size", ["auto", 40])
 @pytest.mark.parametrize(
@@ -236,6 +238,7 @@ def many_kinds(n, seed):
     return frame, (odds + rng.normal(size=n) > 0).to_numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [40, 500, 3_000])
 def test_a_row_of_weight_k_is_k_rows(n):
     for seed in range(3):
@@ -396,6 +399,7 @@ def test_training_on_noise_in_samples_converges_and_says_so():
     assert events[-1].reason == "converged"
 
 
+@pytest.mark.slow
 def test_samples_grow_while_fresh_rows_say_that_they_are_too_small(monkeypatch):
     # Not "all rows, once": as if there were too many of them.
     monkeypatch.setattr(sparrowboost.learner.planning, "WHOLE_VALUES", 1_000)
@@ -544,6 +548,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_warming_up_compiles_each_kernel_once_and_training_none_again():
     done = subprocess.run(
         [sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False

@@ -81,6 +81,7 @@ def read(path, names, rows):
     return pa.concat_tables([as_words(pa.Table.from_batches([b])) for b in batches])
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(
     st.integers(0, 99),
@@ -201,6 +202,7 @@ def naive_pack(values, width):
     return word.to_bytes((len(values) * width + 7) // 8, "little")
 
 
+@pytest.mark.slow
 @pytest.mark.kernel
 @settings(max_examples=200, deadline=None)
 @given(

@@ -168,6 +168,7 @@ def test_without_data_parameters_or_validation_the_page_has_what_there_is(datase
     assert "features 6" in words
 
 
+@pytest.mark.slow
 def test_the_page_shows_of_draws_what_is_known(run, dataset, tmp_path):
     path, data = tmp_path / "a.html", run[1].to_json()
     samples = data["samples"]
@@ -278,6 +279,7 @@ def test_a_users_style_of_pictures_stays_the_users(run, tmp_path):
     assert "font-size: 40" not in path.read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_a_page_that_is_there_is_replaced_whole_or_not_at_all(run, tmp_path, monkeypatch):
     path = tmp_path / "a.html"
     path.write_text("before")

@@ -221,6 +221,7 @@ def write_rows(path, n, row_group_size, d=20):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("group", "growth"), [(100_000, 10_000_000), (3_000_000, 27_000_000)])
 def test_peak_memory_stays_below_the_limit_and_flat_as_rows_grow(tmp_path, group, growth):
     peak_of(write_rows(tmp_path / "t.parquet", 100_000, group), "1GB")  # compiles, if need be

@@ -94,12 +94,14 @@ def labels(share, seed=5, n=N):
     return np.random.default_rng(seed).random(n) < share
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.5, 0.1, 0.005])
 def test_totals_over_a_draw_vary_as_those_of_independent_rows_would(tmp_path, share):
     label = labels(share)
     assert_like_rows(numbered_rows(N, label, width=WIDTH), label, tmp_path)
 
 
+@pytest.mark.slow
 def test_they_do_with_user_weights(tmp_path):
     label = labels(0.4)
     weight = np.random.default_rng(6).lognormal(0, 0.7, N).astype(np.float32)
@@ -112,6 +114,7 @@ def test_they_do_where_strata_are_small(tmp_path):
     assert_like_rows(numbered_rows(4_000, label, width=WIDTH), label, tmp_path, rows=400)
 
 
+@pytest.mark.slow
 def test_they_do_where_one_row_in_a_thousand_is_positive(tmp_path):
     # Positives weigh so much more that all of them are in every draw: what varies is the others.
     label = labels(0.001, n=60_000)
@@ -133,6 +136,7 @@ class Stages:
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.5, 0.1])
 def test_they_do_while_rows_are_still_being_read(tmp_path, monkeypatch, share):
     monkeypatch.setattr(sparrowboost.store.ingest, "MIN_STAGED_ROWS", 10_000)

@@ -66,6 +66,7 @@ def fail_after(monkeypatch, rows, error):
     monkeypatch.setattr(sparrowboost.store.ingest.Saver, "count", counted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError(), OSError("gone")])
 def test_an_interrupted_ingest_goes_on_to_the_same_store(source, tmp_path, monkeypatch, error):
     straight = make(source, tmp_path / "straight")
@@ -166,6 +167,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 def test_the_whole_job_killed_at_random_moments(source, tmp_path):
     call = ["train", str(source), "--label", "y", "--weight", "w", "--n-estimators", "300",
             "--max-leaves", "6", "--sample-size", "4000", "--theta", "0.8", "-q"]  # fmt: skip
