@@ -135,6 +135,7 @@ def test_the_same_rows_train_the_same_model_in_every_form(by_name, frame, forms,
     assert set(clf.predict(frame)) == {"no", "yes"}
 
 
+@pytest.mark.slow
 def test_labels_and_weights_apart_train_the_same_model(by_name, frame, forms):
     X, y, w = frame[FEATURES], frame["y"], frame["w"]
     for rows, label, weight in (
@@ -155,6 +156,7 @@ def test_labels_and_weights_apart_train_the_same_model(by_name, frame, forms):
     assert clf.predict_proba(X.to_numpy()).tobytes() == by_name.predict_proba(X).tobytes()
 
 
+@pytest.mark.slow
 def test_arrays_lists_and_sparse_matrices_are_the_same_rows(numbers, tmp_path):
     X, y = numbers
     X = X.round(1)
@@ -483,6 +485,7 @@ def test_importances_are_shares_of_the_loss_removed_or_of_the_splits(numbers):
 # -- random state, threads, memory, callbacks -----------------------------------------------------
 
 
+@pytest.mark.slow
 def test_random_state_is_what_scikit_learn_means_by_it(numbers):
     X, y = numbers
     kwargs = {"sample_size": 500, "n_estimators": 3}

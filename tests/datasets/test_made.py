@@ -40,6 +40,7 @@ def test_made_file_is_written_as_pyarrow_writes_by_default(tmp_path):
         assert a.is_stats_set and a.statistics.equals(b.statistics)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "random_state"), [(0.5, 1), (0.1, 2), (0.03, 3)])
 def test_share_of_positives_is_as_asked(tmp_path, rate, random_state):
     n = 400_000

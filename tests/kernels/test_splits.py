@@ -324,6 +324,7 @@ def test_a_subset_of_noise_gains_its_charge_and_about_what_a_cut_of_noise_gains(
     assert -tolerance < beyond < 5 + tolerance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signal", [0.0, 1.0, 3.0])
 @pytest.mark.parametrize("k", [30, 200])
 def test_noise_that_was_fitted_is_not_charged_again(k, signal):

@@ -114,6 +114,7 @@ def test_file_sorted_by_label_trains_as_well_as_shuffled(test_rows, sample_size)
     assert abs(aucs[0] - aucs[1]) < 0.015
 
 
+@pytest.mark.slow
 @every_kind
 def test_a_sample_trains_about_as_well_as_all_rows(dataset, test_rows, loss, stopping):
     kwargs = {"loss": loss, "stopping": stopping, "n_estimators": 40, "max_leaves": 8}

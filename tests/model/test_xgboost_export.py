@@ -288,6 +288,7 @@ def test_numbers_split_at_more_than_one_place_are_refused(tmp_path):
 # -- base score --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base_score", [-30.0, -3.1, 0.0, 0.1, 9.0, 30.0])
 def test_the_base_score_loses_nothing(xgboost, tmp_path, base_score):
     table = edge_table(EDGES, 50)

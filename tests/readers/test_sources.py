@@ -97,6 +97,7 @@ def test_masked_fields_of_records_are_missing():
     check(ingest(records, label="y", verbose=0), table)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["Y", "M", "W", "D", "h", "m", "s", "10s", "ms", "us", "ns", "ps"])
 @pytest.mark.parametrize("kind", ["M8", "m8"])
 def test_numpy_times_of_any_unit_are_times(kind, unit):

@@ -269,6 +269,7 @@ def test_the_page_is_small(page):
     assert page.stat().st_size < 300_000
 
 
+@pytest.mark.slow
 def test_a_users_style_of_pictures_stays_the_users(run, tmp_path):
     import matplotlib as mpl
 
@@ -359,6 +360,7 @@ def look(page, tmp_path, width, *options):
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.parametrize("width", [1200, 400])
 def test_a_browser_shows_the_page_without_script_network_or_complaint(page, tmp_path, width):
@@ -390,6 +392,7 @@ def test_a_page_that_loads_or_complains_would_be_noticed(tmp_path):
     assert found["scripts"] == found["images"] == 1
 
 
+@pytest.mark.slow
 @needs_browser
 def test_the_page_follows_the_browsers_light_or_dark_scheme(page, tmp_path):
     def lightness(color):

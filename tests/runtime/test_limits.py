@@ -247,6 +247,7 @@ def test_a_limit_that_does_to_read_but_not_to_train_is_refused_with_one_that_doe
     assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_the_plan_of_a_training_adds_up_and_is_not_carried_out(store, tmp_path, capsys):
     words = ["train", store, "-o", tmp_path / "model.json", "--memory", "2GB", "--plan"]
     assert main([*map(str, words)]) == 0

@@ -160,6 +160,7 @@ print(double(0.25))  # compiled anew
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc/self/smaps")
 
 
+@pytest.mark.slow
 @linux
 def test_the_code_of_the_compiler_is_given_back_and_read_again_where_needed():
     done = subprocess.run(

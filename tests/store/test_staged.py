@@ -111,6 +111,7 @@ def test_whoever_asks_for_more_than_is_known_waits(file):
     assert stored_rows(staged) == stored_rows(whole)
 
 
+@pytest.mark.slow
 def test_training_begins_before_all_rows_are_read(file):
     staged = ingest(file, label="y", verbose=0, wait=False)
     there = []
