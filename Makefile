@@ -1,16 +1,26 @@
 # Two commands for a fresh machine: `make demo` and `make test`. Both need python3 (3.11 or newer)
-# and a package index, nothing else; everything goes into .venv.
+# and a package index, nothing else; everything goes into .venv. CONTRIBUTING.md has the others.
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check kernels bench bench-full bench-ingest bench-learner clean
+# Tests run in parallel. A worker takes about 700 MB.
+WORKERS ?= auto
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist worksteal
+DOCS_TESTS := tests/test_docs.py tests/benchmarks
+
+.PHONY: demo test test-fast check kernels docs docs-check \
+	bench bench-full bench-ingest bench-learner clean
 
 demo: .venv/installed
 	$(BIN)/sparrow demo
 
 test: .venv/installed-test check kernels
-	$(BIN)/python -m pytest --doctest-modules
+	$(PYTEST) --doctest-modules $(DOCS_TESTS:%=--ignore=%)
+
+# For the inner loop: everything but the slowest tests, without checks of style and types.
+test-fast: .venv/installed-test
+	$(PYTEST) -m "not slow" $(DOCS_TESTS:%=--ignore=%)
 
 check: .venv/installed-test
 	$(BIN)/ruff check src tests benchmarks examples docs/*.py
@@ -21,7 +31,14 @@ check: .venv/installed-test
 # Once more with bounds checks, in a cache of its own: compiled code with and without is not mixed.
 kernels: .venv/installed-test
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.venv/numba-boundscheck \
-		$(BIN)/python -m pytest -q -m kernel tests
+		$(PYTEST) -q -m kernel tests/kernels tests/readers
+
+# Do the pages match the code and the measurements? Does the site build, with every link intact?
+docs-check: .venv/installed-test docs
+	$(PYTEST) $(DOCS_TESTS)
+
+docs: .venv/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 bench-ingest: .venv/installed-bench
 	$(BIN)/python benchmarks/bench_ingest.py --rounds 5
@@ -72,9 +89,13 @@ bench-learner: .venv/installed-bench
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	touch $@ .venv/installed
 
+.venv/installed-docs: .venv/created pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	touch $@ .venv/installed
+
 .venv/installed-bench: .venv/created pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	touch $@ .venv/installed
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -13,7 +13,8 @@ import sparrowboost.learner.scanner
 import sparrowboost.sampling.sample
 import sparrowboost.sampling.strata
 import sparrowboost.store.shuffle
-from sparrowboost import Model, ingest
+from sparrowboost import History, Model, ingest, train
+from sparrowboost.learner.events import Event
 from sparrowboost.learner.evidence import Slots
 from sparrowboost.learner.scanner import Scanner
 from sparrowboost.model.losses import base_score, get_loss
@@ -101,6 +102,19 @@ def make_stump(feature, left_bins, left, right):
     return builder.finish(np.array([left, right], np.float32))
 
 
+# Features and cuts of stumps for `numbered_rows` of this width.
+WIDTH = 250
+STUMP_CUTS = ((0, 80), (1, 60), (0, 140), (1, 20), (0, 220))
+
+
+def make_stumps(values) -> list[Tree]:
+    """Five stumps with these values, left and right, which pull the weights of rows apart."""
+    return [
+        make_stump(feature, range(cut), *leaves)
+        for (feature, cut), leaves in zip(STUMP_CUTS, values, strict=True)
+    ]
+
+
 def clean(tree, features):
     """The tree without the bits of bins that its features do not have."""
     masks = [mask_of(range(features[j].n_values + 1)) for j in tree.feature]
@@ -131,6 +145,24 @@ def made_rows(n=20_000, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 4))
     return X, X[:, 0] + X[:, 1] * (X[:, 2] > 0) - 1 + rng.normal(size=n) > 0
+
+
+# Options of `train` under which `made_rows` are drawn from several times.
+DRAWN = {
+    "sample_size": 3_000, "theta": 0.9, "n_estimators": 25, "max_leaves": 6, "learning_rate": 0.3,
+}  # fmt: skip
+
+
+def listen(dataset, *, callbacks=(), **kwargs) -> tuple[Model, list[Event]]:
+    """Train; the model and the events."""
+    events: list[Event] = []
+    return train(dataset, callbacks=[*callbacks, events.append], verbose=0, **kwargs), events
+
+
+def recorded(dataset, **kwargs) -> tuple[History, list[Event]]:
+    """Train; the history and the events."""
+    history = History()
+    return history, listen(dataset, callbacks=[history], **kwargs)[1]
 
 
 def assert_same_trees(a, b) -> None:

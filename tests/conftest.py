@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from builders import made_rows, many_blocks_and_chunks
+from sparrowboost import Dataset, ingest
 
 # A shared machine may stall a test for a moment: no deadline is worth a false alarm.
 settings.register_profile(
@@ -20,3 +24,16 @@ def shared_data() -> Path:
     if not SHARED.is_dir():
         pytest.skip(f"needs the shared data sets, and there is no {SHARED}")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def dataset() -> Dataset:
+    """The data set of tests that have no fixture of this name."""
+    X, y = made_rows()
+    return ingest(X, label=y, verbose=0)
+
+
+@pytest.fixture(scope="module")
+def small_blocks_and_chunks() -> Iterator[None]:
+    with many_blocks_and_chunks():
+        yield

@@ -19,7 +19,8 @@ from sparrowboost.learner.params import Params
 
 ROOT = Path(__file__).parents[1]
 DOCS, SOURCE = ROOT / "docs", ROOT / "src" / "sparrowboost"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
+PROJECT = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")]
+PAGES = [*PROJECT, *sorted(DOCS.glob("*.md"))]
 FEW_ROWS = "20_000"
 
 

@@ -124,6 +124,7 @@ def test_the_same_rows_predict_the_same_in_every_form(by_name, frame, forms, for
     assert stages[-1].tobytes() == expected.tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_the_same_rows_train_the_same_model_in_every_form(by_name, frame, forms, form):
     clf = small().fit(forms[form](), y="y", sample_weight="w")
@@ -134,6 +135,7 @@ def test_the_same_rows_train_the_same_model_in_every_form(by_name, frame, forms,
     assert set(clf.predict(frame)) == {"no", "yes"}
 
 
+@pytest.mark.slow
 def test_labels_and_weights_apart_train_the_same_model(by_name, frame, forms):
     X, y, w = frame[FEATURES], frame["y"], frame["w"]
     for rows, label, weight in (
@@ -154,6 +156,7 @@ def test_labels_and_weights_apart_train_the_same_model(by_name, frame, forms):
     assert clf.predict_proba(X.to_numpy()).tobytes() == by_name.predict_proba(X).tobytes()
 
 
+@pytest.mark.slow
 def test_arrays_lists_and_sparse_matrices_are_the_same_rows(numbers, tmp_path):
     X, y = numbers
     X = X.round(1)
@@ -269,6 +272,7 @@ def test_columns_without_names_go_by_their_place(numbers):
 # -- labels, weights, categories ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "values",
     [
@@ -343,6 +347,7 @@ def test_class_weight_moves_probabilities(numbers):
     assert balanced.model_.base_score == pytest.approx(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [["code"], "code", [1], np.array([-1]), [False, True]])
 def test_categories_are_named_placed_or_masked(given):
     rng = np.random.default_rng(0)
@@ -360,6 +365,7 @@ def test_categories_are_named_placed_or_masked(given):
 # -- validation -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_validation_rows_may_come_in_any_form(frame, tmp_path):
     valid = make_frame(500, seed=1)
     valid.to_parquet(tmp_path / "v.parquet")
@@ -498,6 +504,7 @@ def test_importances_are_shares_of_the_loss_removed_or_of_the_splits(numbers):
 # -- random state, threads, memory, callbacks -----------------------------------------------------
 
 
+@pytest.mark.slow
 def test_random_state_is_what_scikit_learn_means_by_it(numbers):
     X, y = numbers
     kwargs = {"sample_size": 500, "n_estimators": 3}
@@ -597,6 +604,7 @@ def test_a_clone_is_unfitted_and_has_the_same_parameters(by_name, numbers):
     assert other.fit(*numbers).n_features_in_ == 4
 
 
+@pytest.mark.slow
 def test_it_works_in_pipelines_searches_and_calibration(numbers):
     X, y = numbers
     pipe = make_pipeline(StandardScaler(), small())

@@ -55,6 +55,7 @@ def test_early_stopping():
     assert kept["own rule"] == 50
 
 
+@pytest.mark.slow
 def test_imbalanced():
     results = load("imbalanced").main(rows=40_000)
     none, balanced = results["none"], results["balanced"]
@@ -68,6 +69,7 @@ def test_cross_validation(capsys):
     assert f"with {model.n_trees} trees" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_pictures(tmp_path, capsys):
     load("pictures").main(tmp_path, rows=20_000)
     assert "tree 100" in capsys.readouterr().out

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from sparrowboost.store.dataset import Dataset as Dataset
     from sparrowboost.store.ingest import ingest as ingest
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "DataError": "runtime.errors",
@@ -64,7 +64,7 @@ _HOME = {
 
 _MODULES = ("datasets", "events", "plots", "views")
 
-__all__ = ["__version__", *_MODULES, *_HOME]
+__all__ = ["__version__", *_HOME, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:

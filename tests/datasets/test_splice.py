@@ -140,6 +140,7 @@ def test_batches_hold_the_windows_that_a_naive_search_finds(small, rows):
     assert letters(batches) == expected
 
 
+@pytest.mark.slow
 def test_first_windows_of_chromosome_21_are_those_of_a_naive_search(packaged):
     text, arrays = packaged
     start = int(arrays["nruns"][0][1])
@@ -168,6 +169,7 @@ def test_every_row_has_its_ag_in_the_middle(last_fifth):
     assert X.flags.c_contiguous and X.dtype == np.uint8
 
 
+@pytest.mark.slow
 def test_chromosome_21_has_the_rows_of_the_readme():
     y = np.concatenate([batch["y"].to_numpy() for batch in splice_batches("all", rows=1 << 18)])
     assert (len(y), int(y.sum())) == (4_820_509, 3_135)
@@ -236,6 +238,7 @@ def test_parquet_file_gives_back_the_rows_and_the_schema(small, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["all.parquet"]
 
 
+@pytest.mark.slow
 def test_parquet_row_groups_are_full_across_the_strands(tmp_path, last_fifth):
     path = write_splice(tmp_path / "test.parquet", "test")
     meta = pq.ParquetFile(path).metadata

@@ -40,6 +40,7 @@ def test_made_file_is_written_as_pyarrow_writes_by_default(tmp_path):
         assert a.is_stats_set and a.statistics.equals(b.statistics)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "random_state"), [(0.5, 1), (0.1, 2), (0.03, 3)])
 def test_share_of_positives_is_as_asked(tmp_path, rate, random_state):
     n = 400_000
@@ -243,6 +244,7 @@ def test_more_wrong_labels_than_there_are_negative_rows_are_refused(tmp_path):
         make_large(tmp_path / "t.parquet", 10, positive_rate=0.9, mislabeled=0.5)
 
 
+@pytest.mark.slow
 def test_label_can_be_learned_but_not_by_a_few_trees(tmp_path):
     ensemble = pytest.importorskip("sklearn.ensemble", reason="scikit-learn is not installed")
     metrics = pytest.importorskip("sklearn.metrics")

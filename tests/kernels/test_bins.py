@@ -60,6 +60,7 @@ def padded(thresholds):
     return np.concatenate([thresholds, np.full(256 - len(thresholds), top, thresholds.dtype)])
 
 
+@pytest.mark.slow
 @given(cases())
 def test_the_lookup_of_any_thresholds_equals_searchsorted(case):
     x, thresholds = case
@@ -92,6 +93,7 @@ def test_a_coarse_key_costs_steps_and_never_the_answer(case, which):
     np.testing.assert_array_equal(out, naive(x, thresholds, 255))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "shape",
     ["normal", "heavy tail", "far from zero", "around zero", "two heaps", "constant steps"],

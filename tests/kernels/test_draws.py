@@ -233,6 +233,7 @@ def test_a_row_gets_to_every_place_equally_often():
     assert (n - 1) / n * ((counts - expected) ** 2 / expected).sum() < 138
 
 
+@pytest.mark.slow
 @given(
     st.integers(1, 4),
     st.integers(1, 5),

@@ -47,6 +47,7 @@ def test_every_row_gets_the_values_of_the_leaves_that_it_walks_to(trees, n):
         assert got.tobytes() == expected.tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", COUNTS)
 def test_trees_in_two_parts_give_the_bits_of_all_at_once(trees, n):
     bins, score = random_rows(np.random.default_rng(n), n)

@@ -171,6 +171,7 @@ options = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(cases(), options)
 def test_the_best_gain_is_that_of_trying_everything(case, how):
     best = best_gain(case, **how)
@@ -323,6 +324,7 @@ def test_a_subset_of_noise_gains_its_charge_and_about_what_a_cut_of_noise_gains(
     assert -tolerance < beyond < 5 + tolerance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signal", [0.0, 1.0, 3.0])
 @pytest.mark.parametrize("k", [30, 200])
 def test_noise_that_was_fitted_is_not_charged_again(k, signal):

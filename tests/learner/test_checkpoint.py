@@ -85,6 +85,7 @@ def kind(request, monkeypatch):
     return request.param
 
 
+@pytest.mark.slow
 def test_a_training_that_crashes_again_and_again_gives_the_same_model(dataset, kind, tmp_path):
     straight = run(dataset, kind)
     assert straight.n_trees > 15
@@ -106,6 +107,7 @@ def test_a_training_that_crashes_again_and_again_gives_the_same_model(dataset, k
     assert events[-1].n_samples == last[-1].n_samples or kind == "whole"
 
 
+@pytest.mark.slow
 def test_a_training_that_has_ended_gives_its_model_again(dataset, kind, tmp_path):
     first = run(dataset, kind, checkpoint=tmp_path)
     events = []
@@ -114,12 +116,14 @@ def test_a_training_that_has_ended_gives_its_model_again(dataset, kind, tmp_path
     assert_same_trees(first, again)
 
 
+@pytest.mark.slow
 def test_more_trees_may_be_asked_for(dataset, kind, tmp_path):
     run(dataset, kind, checkpoint=tmp_path, n_estimators=13)
     more = run(dataset, kind, checkpoint=tmp_path, n_estimators=25)
     assert_same_trees(more, run(dataset, kind, n_estimators=25))
 
 
+@pytest.mark.slow
 def test_the_best_tree_is_remembered(dataset, rows, kind, tmp_path):
     X, y = rows
     noise = np.random.default_rng(1).random(N) < 0.4
@@ -130,6 +134,7 @@ def test_the_best_tree_is_remembered(dataset, rows, kind, tmp_path):
     assert_same_trees(run(dataset, kind, checkpoint=tmp_path, **kwargs), straight)
 
 
+@pytest.mark.slow
 def test_strata_on_the_disk_are_those_of_the_checkpoint(dataset, tmp_path):
     # Crash while rows are on their way between strata, after many draws.
     straight = run(dataset, "sampled", n_estimators=120)
@@ -142,6 +147,7 @@ def test_strata_on_the_disk_are_those_of_the_checkpoint(dataset, tmp_path):
     assert_same_trees(resumed, straight)
 
 
+@pytest.mark.slow
 def test_scratch_is_at_most_twice_the_rows(dataset, tmp_path):
     run(dataset, "sampled", n_estimators=150, checkpoint=tmp_path)
     row = D + 1 + 4 + 4
@@ -174,6 +180,7 @@ def test_a_folder_that_cannot_be_made_is_told(dataset, tmp_path):
         run(dataset, "sampled", checkpoint=tmp_path / "file/run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["checkpoint.json", "model", "state"])
 def test_damage_is_told_and_nothing_is_trained_on_it(dataset, tmp_path, what):
     with pytest.raises(CrashError):
@@ -227,6 +234,7 @@ model.save_model(out)
 """
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_it_goes_on_to_the_same_model(dataset, tmp_path):
     call = [sys.executable, "-c", CHILD, str(dataset.path), str(tmp_path / "run")]
     call.append(str(tmp_path / "model.json"))

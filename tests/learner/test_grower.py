@@ -172,6 +172,7 @@ def naive_tree(sample, n_bins, category, params, signs, fitted):
     return leaf_of, value, gains
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signs", [(0, 0, 0, 0), (1, 0, 0, -1), (-1, 1, 0, 1)])
 @pytest.mark.parametrize("loss", ["logistic", "exponential"])
 @pytest.mark.parametrize("seed", range(4))

@@ -38,6 +38,7 @@ print(json.dumps([dataset.n_bytes, dataset.n_features, seen]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="counts files in /proc")
 def test_memory_files_and_scratch_are_bounded_however_many_trees(tmp_path):
     done = subprocess.run(

@@ -171,6 +171,7 @@ def worst_step(model, name, sign, n_rows=60, seed=0):
     return float((-sign * np.diff(score, axis=1)).max())
 
 
+@pytest.mark.slow
 @every_kind
 @pytest.mark.parametrize("sample_size", ["auto", 2_500])
 @pytest.mark.parametrize("signs", [{"a": 1, "b": -1}, {"a": -1, "c": 1, "d": -1}])
@@ -190,6 +191,7 @@ def test_a_model_is_monotone_in_every_constrained_feature(
         assert worst_step(model, name, sign) <= 0  # not even by rounding
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["logistic", "exponential"])
 @pytest.mark.parametrize("sample_size", ["auto", 2_500])
 def test_deep_trees_that_learn_by_heart_are_monotone(dataset, loss, sample_size):
@@ -205,6 +207,7 @@ def test_deep_trees_that_learn_by_heart_are_monotone(dataset, loss, sample_size)
         assert worst_step(model, name, sign) <= 0
 
 
+@pytest.mark.slow
 @every_kind
 def test_a_constraint_that_is_true_costs_little(dataset, loss, stopping):
     # An AUC of 20,000 rows has a deviation of 0.003, but much less between models that agree on
@@ -223,6 +226,7 @@ def test_a_constraint_that_is_true_costs_little(dataset, loss, stopping):
     assert false < free - 0.1
 
 
+@pytest.mark.slow
 @every_kind
 def test_signs_by_name_and_by_place_are_the_same(dataset, loss, stopping):
     kwargs = {"loss": loss, "stopping": stopping, "n_estimators": 5, "verbose": 0}

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 from builders import (
+    STUMP_CUTS,
+    WIDTH,
     make_model,
     make_sample,
     make_slots,
-    make_stump,
-    many_blocks_and_chunks,
+    make_stumps,
     numbered_rows,
     numbers_of,
 )
@@ -33,21 +34,11 @@ from sparrowboost.runtime.threads import WorkerPool
 from sparrowboost.sampling.lookback import first_edge
 from sparrowboost.sampling.sampler import Sampler, WeightEstimate
 
-N, WIDTH, ROWS = 40_000, 250, 4_000
+pytestmark = pytest.mark.usefixtures("small_blocks_and_chunks")
+
+N, ROWS = 40_000, 4_000
 LOOSE = 0.05  # a sigma that some hundred runs can test
-TEACHER = [
-    make_stump(0, range(80), 0.7, -0.4),
-    make_stump(1, range(60), -0.6, 0.3),
-    make_stump(0, range(140), -0.3, 0.5),
-    make_stump(1, range(20), 0.6, -0.2),
-    make_stump(0, range(220), 0.1, 0.6),
-]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def small_blocks_and_chunks():
-    with many_blocks_and_chunks():
-        yield
+TEACHER = make_stumps([(0.7, -0.4), (-0.6, 0.3), (-0.3, 0.5), (0.6, -0.2), (0.1, 0.6)])
 
 
 def taught(seed):
@@ -55,9 +46,7 @@ def taught(seed):
     number = np.arange(N)
     value = [number % WIDTH, number // WIDTH]
     score = np.zeros(N)
-    for stump, (feature, left) in zip(
-        TEACHER, ((0, 80), (1, 60), (0, 140), (1, 20), (0, 220)), strict=True
-    ):
+    for stump, (feature, left) in zip(TEACHER, STUMP_CUTS, strict=True):
         score += np.where(value[feature] < left, *stump.value)
     label = np.random.default_rng([3, seed]).random(N) < 1 / (1 + np.exp(-2 * score))
     return numbered_rows(N, label, width=WIDTH), label
@@ -99,6 +88,7 @@ def workers():
         yield workers
 
 
+@pytest.mark.slow
 def test_draws_from_strata_prove_noise_no_more_often_than_sigma(tmp_path, workers):
     # 25 tables, 5 draws each under the model that the labels are from. At sigma = 0.05 some 6 of
     # 125 may be proved; 3 deviations, sqrt(125 * 0.05 * 0.95) = 2.4 each, more are 13. Where strata
@@ -114,6 +104,7 @@ def test_draws_from_strata_prove_noise_no_more_often_than_sigma(tmp_path, worker
     assert proved <= 13
 
 
+@pytest.mark.slow
 def test_what_is_certified_of_a_split_holds_on_all_rows(tmp_path, workers):
     # A certified advantage is too large with a chance of sigma = 0.001; of some 100, none.
     checked = 0

@@ -7,28 +7,17 @@ import numpy as np
 import pytest
 
 import sparrowboost.learner.soundness
-from builders import made_rows
-from sparrowboost import History, ingest, train
+from builders import DRAWN, recorded
+from sparrowboost import History
 from sparrowboost.learner.events import Converged, Finished, SampleDrawn, TreeAdded
 from sparrowboost.learner.soundness import SoundnessMonitor, label_deviation
 from sparrowboost.sampling.lookback import LookBack
 from sparrowboost.sampling.sampler import Sampler
 
-DRAWN = {
-    "sample_size": 3_000, "theta": 0.9, "n_estimators": 25, "max_leaves": 6, "learning_rate": 0.3,
-}  # fmt: skip
 
-
-@pytest.fixture(scope="module")
-def dataset():
-    X, y = made_rows()
-    return ingest(X, label=y, verbose=0)
-
-
-def listen(dataset, **kwargs):
+def drawn_of(dataset, **kwargs):
     """Train; the samples' events and the history."""
-    history, events = History(), []
-    train(dataset, callbacks=[history, events.append], verbose=0, **kwargs)
+    history, events = recorded(dataset, **kwargs)
     return [event for event in events if isinstance(event, SampleDrawn)], history
 
 
@@ -99,7 +88,7 @@ def test_each_sample_tells_how_far_its_draw_is_off(dataset, monkeypatch):
         return label_deviation(copies, label, rows)
 
     monkeypatch.setattr("sparrowboost.learner.notifier.label_deviation", remember)
-    drawn, history = listen(dataset, **DRAWN)
+    drawn, history = drawn_of(dataset, **DRAWN)
     assert len(drawn) > 2
     true = (dataset.n_rows - dataset.n_positive, dataset.n_positive)
     for event, (copies, label, rows) in zip(drawn, seen, strict=True):
@@ -112,7 +101,7 @@ def test_each_sample_tells_how_far_its_draw_is_off(dataset, monkeypatch):
 
 
 def test_later_samples_look_back_at_the_trees_before(dataset):
-    drawn, history = listen(dataset, **DRAWN | {"theta": 0.6, "n_estimators": 60})
+    drawn, history = drawn_of(dataset, **DRAWN | {"theta": 0.6, "n_estimators": 60})
     assert drawn[0].look is None
     looks = [event.look for event in drawn if event.look is not None]
     assert looks
@@ -127,7 +116,7 @@ def test_later_samples_look_back_at_the_trees_before(dataset):
 
 
 def test_where_all_rows_are_in_memory_nothing_is_off_or_looked_back_at(dataset):
-    drawn, _ = listen(dataset, n_estimators=3)
+    drawn, _ = drawn_of(dataset, n_estimators=3)
     assert [(event.look, event.label_deviation) for event in drawn] == [(None, (0.0, 0.0))]
 
 
@@ -207,7 +196,7 @@ def test_samples_that_may_do_are_not_complained_of(trees, looks, caplog):
 
 
 def test_a_sound_training_says_nothing(dataset, caplog):
-    drawn, _ = listen(dataset, **DRAWN)
+    drawn, _ = drawn_of(dataset, **DRAWN)
     assert len(drawn) > 2
     assert caplog.messages == []
 
@@ -216,7 +205,7 @@ def test_a_training_whose_draws_are_off_warns_at_its_end(dataset, monkeypatch, c
     # As if each row had come twice.
     half = (dataset.n_rows - dataset.n_positive) // 2, dataset.n_positive // 2
     monkeypatch.setattr(Sampler, "label_rows", half)
-    listen(dataset, **DRAWN)
+    drawn_of(dataset, **DRAWN)
     (message,) = caplog.messages
     assert message.startswith("a draw is off: the sample put in use after ")
 

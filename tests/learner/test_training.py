@@ -17,7 +17,7 @@ import sparrowboost.learner.planning
 import sparrowboost.learner.scanner
 import sparrowboost.learner.training
 import sparrowboost.model.losses
-from builders import assert_same_trees, forbid_endless_scans, use_small_blocks
+from builders import assert_same_trees, forbid_endless_scans, listen, use_small_blocks
 from sparrowboost import DataError, MemoryLimitError, StoreError, ingest, train
 from sparrowboost.learner.events import Converged, Finished, SampleDrawn, TreeAdded
 from sparrowboost.learner.params import Params
@@ -52,12 +52,6 @@ def no_hanging(monkeypatch):
     forbid_endless_scans(monkeypatch)
 
 
-def listen(dataset, **kwargs):
-    """Train; the model and the events."""
-    events = []
-    return train(dataset, callbacks=[events.append], verbose=0, **kwargs), events
-
-
 def trees_of(events):
     return [event for event in events if isinstance(event, TreeAdded)]
 
@@ -69,6 +63,7 @@ def auc_of(model, rows):
 # -- the same model again -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @every_kind
 @pytest.mark.parametrize("sample_size", ["auto", 3_000])
 def test_the_same_seed_gives_the_same_model_whatever_the_threads(
@@ -119,6 +114,7 @@ def test_file_sorted_by_label_trains_as_well_as_shuffled(test_rows, sample_size)
     assert abs(aucs[0] - aucs[1]) < 0.015
 
 
+@pytest.mark.slow
 @every_kind
 def test_a_sample_trains_about_as_well_as_all_rows(dataset, test_rows, loss, stopping):
     kwargs = {"loss": loss, "stopping": stopping, "n_estimators": 40, "max_leaves": 8}
@@ -183,6 +179,7 @@ def small(kind):
     return x, x.sum(1) > 0
 
 
+@pytest.mark.slow
 @every_kind
 @pytest.mark.parametrize("sample_size", ["auto", 40])
 @pytest.mark.parametrize(
@@ -242,6 +239,7 @@ def many_kinds(n, seed):
     return frame, (odds + rng.normal(size=n) > 0).to_numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [40, 500, 3_000])
 def test_a_row_of_weight_k_is_k_rows(n):
     for seed in range(3):
@@ -402,6 +400,7 @@ def test_training_on_noise_in_samples_converges_and_says_so():
     assert events[-1].reason == "converged"
 
 
+@pytest.mark.slow
 def test_samples_grow_while_fresh_rows_say_that_they_are_too_small(monkeypatch):
     # Not "all rows, once": as if there were too many of them.
     monkeypatch.setattr(sparrowboost.learner.planning, "WHOLE_VALUES", 1_000)
@@ -550,6 +549,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_warming_up_compiles_each_kernel_once_and_training_none_again():
     done = subprocess.run(
         [sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False

@@ -8,7 +8,7 @@ import pytest
 from sklearn.metrics import log_loss, roc_auc_score
 
 import sparrowboost.learner.validation
-from builders import assert_same_trees, make_model, make_stump
+from builders import assert_same_trees, listen, make_model, make_stump
 from sparrowboost import DataError, ingest, train
 from sparrowboost.learner.events import Finished, TreeAdded
 from sparrowboost.learner.validation import Validation, validation_row_bytes
@@ -32,12 +32,6 @@ def dataset():
 @pytest.fixture(scope="module")
 def valid():
     return make_frame(3_000, 1, flipped=0.1)
-
-
-def listen(dataset, **kwargs):
-    """Train; the model and the events."""
-    events = []
-    return train(dataset, callbacks=[events.append], verbose=0, **kwargs), events
 
 
 def scores_of(events, name):

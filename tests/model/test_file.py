@@ -597,6 +597,7 @@ def load_or_refuse(path):
         assert_sound(model)
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=150)
 def test_a_document_changed_anywhere_is_refused_or_a_model(tmp_path_factory, data):

@@ -150,6 +150,7 @@ def test_every_float32_number_goes_left_of_a_condition_if_it_is_up_to_the_thresh
             assert (x < condition) == (float(x) <= t.item()), (t, condition, x)
 
 
+@pytest.mark.slow
 def test_a_table_of_all_kinds_has_the_same_probabilities(xgboost, tmp_path):
     rng, n = np.random.default_rng(0), 100_000
     frame = pd.DataFrame(
@@ -223,6 +224,7 @@ def test_values_at_a_threshold_and_next_to_it_go_where_they_should(xgboost, tmp_
     assert_same_margins(booster, model, table, xgboost)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10**6), st.floats(-20, 20, width=32))
 @settings(max_examples=25)
 def test_any_model_is_the_same_in_xgboost(tmp_path_factory, xgboost, seed, base_score):
@@ -260,6 +262,7 @@ def test_a_bin_without_a_float32_number_is_the_only_one_that_is_missed():
 # -- splits that XGBoost has no word for ---------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", ["left", "right"])
 @pytest.mark.parametrize("values", ["none", "all"])
 @pytest.mark.parametrize("name", [feature.name for feature in EDGES.features])
@@ -285,6 +288,7 @@ def test_numbers_split_at_more_than_one_place_are_refused(tmp_path):
 # -- base score --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base_score", [-30.0, -3.1, 0.0, 0.1, 9.0, 30.0])
 def test_the_base_score_loses_nothing(xgboost, tmp_path, base_score):
     table = edge_table(EDGES, 50)

@@ -229,6 +229,7 @@ def test_blank_lines_before_the_header_are_skipped(tmp_path):
     fails(write(tmp_path / "e.csv", "\n\n\n"), "the file is empty")
 
 
+@pytest.mark.slow
 def test_a_cell_longer_than_a_block_is_read(tmp_path):
     rows = "".join(f"a{i % 3},{i % 2}\n" for i in range(200_000))
     long = "z" * 3_000_000
@@ -314,6 +315,7 @@ print(peak_rss())
 """
 
 
+@pytest.mark.slow
 def test_reading_fifty_columns_stays_below_the_memory_limit(tmp_path):
     rng = np.random.default_rng(0)
     n, limit = 100_000, 360_000_000

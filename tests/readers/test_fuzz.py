@@ -28,6 +28,7 @@ N_CHILDREN = 3  # for all formats
 READER_CASES, STORE_CASES, RESUME_CASES, CHECKPOINT_CASES = 100, 150, 60, 120
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", range(N_CHILDREN))
 def test_a_damaged_file_is_refused_or_read_as_others_read_it(tmp_path, which):
     script, names = Path(__file__).parents[1] / "fuzzing.py", list(FORMATS)[which::N_CHILDREN]
@@ -113,6 +114,7 @@ def test_a_damaged_store_is_refused_or_has_its_rows(tmp_path, small_buckets):
     survives(STORE_CASES, [tmp_path / "0"], tmp_path / "1", check, StoreError)
 
 
+@pytest.mark.slow
 def test_an_ingest_into_a_damaged_store_gives_the_right_store_or_none(tmp_path, small_buckets):
     class CrashError(Exception):
         pass
@@ -146,6 +148,7 @@ def test_an_ingest_into_a_damaged_store_gives_the_right_store_or_none(tmp_path, 
     survives(RESUME_CASES, [tmp_path / "0", tmp_path / "killed"], tmp_path / "1", check, StoreError)
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_refused_or_leads_to_the_same_model(tmp_path, monkeypatch):
     class CrashError(Exception):
         pass

@@ -72,6 +72,7 @@ def read(path, names, rows):
     return pa.concat_tables([as_words(pa.Table.from_batches([b])) for b in batches])
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(
     st.integers(0, 99),

@@ -97,6 +97,7 @@ def test_masked_fields_of_records_are_missing():
     check(ingest(records, label="y", verbose=0), table)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["Y", "M", "W", "D", "h", "m", "s", "10s", "ms", "us", "ns", "ps"])
 @pytest.mark.parametrize("kind", ["M8", "m8"])
 def test_numpy_times_of_any_unit_are_times(kind, unit):
@@ -295,6 +296,7 @@ class Counted:
         return source
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sizes", [[100] * 2100, [0] * 200 + [5_000] * 100, [10] * 2000 + [100_000] * 10, [70, 900_000]]
 )
@@ -408,12 +410,14 @@ def peak_of(source, limit):
     return json.loads(out.stdout)
 
 
+@pytest.mark.slow
 def test_streams_stay_below_the_limit():
     n_rows, peak = peak_of("stream", 340_000_000)
     assert n_rows == 1_000_000
     assert peak < 340_000_000
 
 
+@pytest.mark.slow
 def test_libsvm_files_stay_below_the_limit(tmp_path):
     rng = np.random.default_rng(0)
     lines = []

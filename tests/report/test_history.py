@@ -7,31 +7,14 @@ import weakref
 import numpy as np
 import pytest
 
-from builders import made_rows, use_small_blocks
-from sparrowboost import DataError, History, ingest, train
+from builders import DRAWN, made_rows, recorded, use_small_blocks
+from sparrowboost import DataError, History, train
 from sparrowboost.learner.events import SampleDrawn, TreeAdded
 from sparrowboost.report.history import SAMPLES, TOTALS, TREES
 
-DRAWN = {
-    "sample_size": 3_000, "theta": 0.9, "n_estimators": 25, "max_leaves": 6, "learning_rate": 0.3,
-}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def dataset():
-    X, y = made_rows()
-    return ingest(X, label=y, verbose=0)
-
-
-def listen(dataset, **kwargs):
-    """Train; the history and the events."""
-    history, events = History(), []
-    train(dataset, callbacks=[history, events.append], verbose=0, **kwargs)
-    return history, events
-
 
 def test_a_history_holds_what_the_events_told(dataset):
-    history, events = listen(dataset, valid=made_rows(2_000, 1), eval_metric="auc", **DRAWN)
+    history, events = recorded(dataset, valid=made_rows(2_000, 1), eval_metric="auc", **DRAWN)
     trees = [event for event in events if isinstance(event, TreeAdded)]
     drawn = [event for event in events if isinstance(event, SampleDrawn)]
     assert len(trees) == 25
@@ -51,7 +34,7 @@ def test_a_history_holds_what_the_events_told(dataset):
 
 
 def test_without_validation_there_are_no_scores(dataset):
-    history, _ = listen(dataset, n_estimators=2)
+    history, _ = recorded(dataset, n_estimators=2)
     assert history.scores == history.evals_result == {}
 
 
@@ -70,7 +53,7 @@ def test_a_history_keeps_no_model(dataset):
 
 
 def test_a_history_comes_back_from_json(dataset):
-    history, _ = listen(dataset, valid=made_rows(2_000, 1), **DRAWN)
+    history, _ = recorded(dataset, valid=made_rows(2_000, 1), **DRAWN)
     again = History.from_json(json.loads(json.dumps(history.to_json(), allow_nan=False)))
     assert vars(again) == vars(history)
     assert all(isinstance(k, int) for of in again.samples["strata"] for k in of)
@@ -161,7 +144,7 @@ def test_a_training_that_was_interrupted_leaves_its_history(dataset):
 
 
 def test_strata_hold_the_weight_of_all_data_before_the_first_tree(dataset):
-    history, _ = listen(dataset, **DRAWN)
+    history, _ = recorded(dataset, **DRAWN)
     # Under the base score a row weighs the share of the other label, and each label half of the
     # total. So has the sample 1,500 rows of each, all of one weight, with a deviation of at most
     # sqrt(3000) / 2 = 27 rows, 2 %.
@@ -198,11 +181,11 @@ def test_strata_of_later_draws_are_those_of_the_true_weights(dataset):
 
 def test_strata_do_not_depend_on_threads(dataset, monkeypatch):
     use_small_blocks(monkeypatch, 512)
-    one, two = (listen(dataset, n_jobs=n_jobs, **DRAWN)[0] for n_jobs in (1, 2))
+    one, two = (recorded(dataset, n_jobs=n_jobs, **DRAWN)[0] for n_jobs in (1, 2))
     assert one.samples["strata"] == two.samples["strata"]
     assert len(one.samples["strata"]) > 2
 
 
 def test_where_all_rows_are_in_memory_there_are_no_strata(dataset):
-    history, _ = listen(dataset, n_estimators=2)
+    history, _ = recorded(dataset, n_estimators=2)
     assert history.samples["strata"] == [{}]

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import sparrowboost
 from sparrowboost import DataError, History, Model, ingest, train, write_report
 from sparrowboost.learner.params import Params
 from sparrowboost.report.history import LOOKS
@@ -109,7 +110,7 @@ def test_the_page_tells_what_was_trained_on_what(page, run, dataset):
         "sample_size 3000",
         "learning_rate 0.1",
         "loss logistic",
-        "by sparrowboost 0.1.0 with Python 3.",
+        f"by sparrowboost {sparrowboost.__version__} with Python 3.",
     ):
         assert fact in words, fact
     assert isinstance(model, Model)
@@ -167,6 +168,7 @@ def test_without_data_parameters_or_validation_the_page_has_what_there_is(datase
     assert "features 6" in words
 
 
+@pytest.mark.slow
 def test_the_page_shows_of_draws_what_is_known(run, dataset, tmp_path):
     path, data = tmp_path / "a.html", run[1].to_json()
     samples = data["samples"]
@@ -267,6 +269,7 @@ def test_the_page_is_small(page):
     assert page.stat().st_size < 300_000
 
 
+@pytest.mark.slow
 def test_a_users_style_of_pictures_stays_the_users(run, tmp_path):
     import matplotlib as mpl
 
@@ -277,6 +280,7 @@ def test_a_users_style_of_pictures_stays_the_users(run, tmp_path):
     assert "font-size: 40" not in path.read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_a_page_that_is_there_is_replaced_whole_or_not_at_all(run, tmp_path, monkeypatch):
     path = tmp_path / "a.html"
     path.write_text("before")
@@ -356,6 +360,7 @@ def look(page, tmp_path, width, *options):
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.parametrize("width", [1200, 400])
 def test_a_browser_shows_the_page_without_script_network_or_complaint(page, tmp_path, width):
@@ -387,6 +392,7 @@ def test_a_page_that_loads_or_complains_would_be_noticed(tmp_path):
     assert found["scripts"] == found["images"] == 1
 
 
+@pytest.mark.slow
 @needs_browser
 def test_the_page_follows_the_browsers_light_or_dark_scheme(page, tmp_path):
     def lightness(color):

@@ -29,12 +29,6 @@ from matplotlib.colors import to_rgba  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 
 
-@pytest.fixture(scope="module")
-def dataset():
-    X, y = made_rows()
-    return ingest(X, label=y, verbose=0)
-
-
 def trained(dataset, **kwargs):
     history = History()
     return train(dataset, callbacks=[history], verbose=0, **kwargs), history

@@ -129,6 +129,7 @@ def refused(source, store, **more):
     assert not store.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deed", DEEDS)
 def test_a_file_that_changes_after_the_bins_were_found_is_told(source, tmp_path, monkeypatch, deed):
     find_bins = sparrowboost.store.ingest.find_bins
@@ -142,6 +143,7 @@ def test_a_file_that_changes_after_the_bins_were_found_is_told(source, tmp_path,
     refused(source, tmp_path / "store")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deed", DEEDS)
 def test_a_file_that_changes_while_its_rows_are_stored_is_told(source, tmp_path, monkeypatch, deed):
     during_reading(monkeypatch, source, deed)
@@ -239,6 +241,7 @@ CUT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CUT)
 def test_who_reads_behind_the_new_end_of_a_file_is_told_and_not_killed(tmp_path, name):
     CUT[name][0](TABLE, tmp_path / name)  # in a child: a memory map would take the tests with it
@@ -246,6 +249,7 @@ def test_who_reads_behind_the_new_end_of_a_file_is_told_and_not_killed(tmp_path,
     assert name in said and said.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CUT)
 def test_a_file_that_a_thread_cuts_off_at_any_moment_kills_nobody(tmp_path, name):
     write, label = CUT[name]
@@ -396,6 +400,7 @@ def alone(store):
     return [train(Dataset(store), random_state=seed, **LEARNER) for seed in (0, 1)]
 
 
+@pytest.mark.slow
 def test_two_threads_train_on_one_store_as_each_would_alone(store, alone):
     dataset = Dataset(store)
     with ThreadPoolExecutor(4) as pool:
@@ -406,6 +411,7 @@ def test_two_threads_train_on_one_store_as_each_would_alone(store, alone):
     assert len(os.listdir(store)) == 2
 
 
+@pytest.mark.slow
 def test_two_processes_train_on_one_store_as_each_would_alone(store, alone, tmp_path):
     files = [tmp_path / f"{seed}.json" for seed in (0, 1)]
     children = [

@@ -96,11 +96,13 @@ def command(limit, data, *words):
     return run(limit, ["-m", "sparrowboost", *words, "--memory", limit, "--quiet"], data)
 
 
+@pytest.mark.slow
 def test_a_group_kills_what_exceeds_its_limit(data):
     done = run("100MB", ["-c", "x = bytearray(150_000_000)"], data)
     assert done.returncode == -9 or done.kills == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limit", "job"), [("270MB", JOB), ("512MB", JOB), ("1GB", JOB), ("512MB", EARLY)],
     ids=["270MB", "512MB", "1GB", "512MB, rows still being read"],
@@ -123,6 +125,7 @@ def store(data):
     return data / "store"
 
 
+@pytest.mark.slow
 def test_commands_do_with_250_mb(data, store, tmp_path):
     valid, model = data / "valid.parquet", tmp_path / "model.json"
     # At most 100,000 rows: not all of them at once.
@@ -135,6 +138,7 @@ def test_commands_do_with_250_mb(data, store, tmp_path):
     assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["predict", "evaluate"])
 def test_prediction_refuses_a_limit_and_does_with_the_one_that_it_names(data, tmp_path, what):
     model, out = tmp_path / "model.json", tmp_path / "out.parquet"
@@ -177,6 +181,7 @@ def named(message):
     return re.search(r"give at least (\d+ MB)\.", message)[1].replace(" ", "")
 
 
+@pytest.mark.slow
 def test_ingest_refuses_a_limit_and_does_with_the_one_that_it_names(data, tmp_path):
     words = ["ingest", data / "valid.parquet", "--label", "y", "-o", tmp_path / "store"]
     done = command("150MB", data, *words)
@@ -187,6 +192,7 @@ def test_ingest_refuses_a_limit_and_does_with_the_one_that_it_names(data, tmp_pa
     assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_training_refuses_a_limit_and_does_with_the_one_that_it_names(data, store, tmp_path):
     words = ["train", store, "--valid", data / "valid.parquet", "--n-estimators", "5"]
     words += ["-o", tmp_path / "model.json"]
@@ -215,6 +221,7 @@ def forms(data):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["parquet", "csv", "arrow", "npy"])
 def test_training_on_files_refuses_a_limit_and_does_with_the_one_that_it_names(
     data, forms, tmp_path, form
@@ -227,6 +234,7 @@ def test_training_on_files_refuses_a_limit_and_does_with_the_one_that_it_names(
     assert (tmp_path / "model.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["csv", "npy"])
 def test_a_limit_that_does_to_read_but_not_to_train_is_refused_with_one_that_does(
     data, forms, tmp_path, form
@@ -239,6 +247,7 @@ def test_a_limit_that_does_to_read_but_not_to_train_is_refused_with_one_that_doe
     assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_the_plan_of_a_training_adds_up_and_is_not_carried_out(store, tmp_path, capsys):
     words = ["train", store, "-o", tmp_path / "model.json", "--memory", "2GB", "--plan"]
     assert main([*map(str, words)]) == 0
@@ -284,6 +293,7 @@ WRITERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRITERS)
 def test_numbers_words_and_missing_values_are_read_without_pandas(tmp_path, name):
     # 36 MB, which Arrow would import for its own conversions.
@@ -309,6 +319,7 @@ assert "pandas" not in sys.modules
 """
 
 
+@pytest.mark.slow
 def test_arrays_and_libsvm_files_are_read_without_pandas(tmp_path):
     X, y = made_rows(2_000)
     np.save(tmp_path / "X.npy", X)

@@ -194,6 +194,7 @@ print(double(0.25))  # compiled anew
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc/self/smaps")
 
 
+@pytest.mark.slow
 @linux
 def test_the_code_of_the_compiler_is_given_back_and_read_again_where_needed():
     done = subprocess.run(
@@ -255,6 +256,7 @@ def write_rows(path, n, row_group_size, d=20):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("group", "growth"), [(100_000, 10_000_000), (3_000_000, 27_000_000)])
 def test_peak_memory_stays_below_the_limit_and_flat_as_rows_grow(tmp_path, group, growth):
     peak_of(write_rows(tmp_path / "t.parquet", 100_000, group), "1GB")  # compiles, if need be

@@ -6,6 +6,8 @@ import pty
 import subprocess
 import sys
 
+import pytest
+
 from sparrowboost.runtime.progress import Lines
 
 SCRIPT = """
@@ -15,6 +17,7 @@ sparrowboost.ingest(X, label=X[:, 0] > 0.5, verbose=int({verbose}))
 """
 
 
+@pytest.mark.slow
 def test_nothing_is_said_when_silent():
     run = subprocess.run(
         [sys.executable, "-c", SCRIPT.format(verbose=0)], capture_output=True, check=True
@@ -22,6 +25,7 @@ def test_nothing_is_said_when_silent():
     assert run.stdout + run.stderr == b""
 
 
+@pytest.mark.slow
 def test_plain_lines_without_a_terminal():
     run = subprocess.run(
         [sys.executable, "-c", SCRIPT.format(verbose=1)], capture_output=True, check=True, text=True
@@ -32,6 +36,7 @@ def test_plain_lines_without_a_terminal():
     assert "\x1b" not in run.stderr
 
 
+@pytest.mark.slow
 def test_a_bar_with_speed_and_bytes_on_a_terminal():
     main, side = pty.openpty()
     with subprocess.Popen(

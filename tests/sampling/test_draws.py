@@ -16,20 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import sparrowboost.store.ingest
-from builders import (
-    make_model,
-    make_stump,
-    many_blocks_and_chunks,
-    numbered_rows,
-    numbers_of,
-)
+from builders import WIDTH, make_model, make_stumps, numbered_rows, numbers_of
 from sparrowboost import ingest
 from sparrowboost.model.losses import get_loss
 from sparrowboost.runtime.progress import make_progress
 from sparrowboost.sampling.sampler import Sampler, WeightEstimate
 
+pytestmark = pytest.mark.usefixtures("small_blocks_and_chunks")
+
 N = 40_000
-WIDTH = 250
 SEEDS = 60
 CELLS = 40
 # A variance estimated from 60 draws has a relative deviation of sqrt(2 / 59) = 0.18, and the mean
@@ -38,20 +33,8 @@ CELLS = 40
 MOST = 1.5
 
 
-@pytest.fixture(autouse=True, scope="module")
-def small_blocks_and_chunks():
-    with many_blocks_and_chunks():
-        yield
-
-
 # Stumps that pull weights apart by factors of up to exp(2 * 3.4) = 900; rows cross many strata.
-STUMPS = [
-    make_stump(0, range(80), 0.7, -0.4),
-    make_stump(1, range(60), -0.9, 0.3),
-    make_stump(0, range(140), -0.3, 0.8),
-    make_stump(1, range(20), 1.2, -0.2),
-    make_stump(0, range(220), 0.1, 0.9),
-]
+STUMPS = make_stumps([(0.7, -0.4), (-0.9, 0.3), (-0.3, 0.8), (1.2, -0.2), (0.1, 0.9)])
 
 
 def draw(dataset, folder, seed, rows, stages=None):
@@ -111,12 +94,14 @@ def labels(share, seed=5, n=N):
     return np.random.default_rng(seed).random(n) < share
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.5, 0.1, 0.005])
 def test_totals_over_a_draw_vary_as_those_of_independent_rows_would(tmp_path, share):
     label = labels(share)
     assert_like_rows(numbered_rows(N, label, width=WIDTH), label, tmp_path)
 
 
+@pytest.mark.slow
 def test_they_do_with_user_weights(tmp_path):
     label = labels(0.4)
     weight = np.random.default_rng(6).lognormal(0, 0.7, N).astype(np.float32)
@@ -129,6 +114,7 @@ def test_they_do_where_strata_are_small(tmp_path):
     assert_like_rows(numbered_rows(4_000, label, width=WIDTH), label, tmp_path, rows=400)
 
 
+@pytest.mark.slow
 def test_they_do_where_one_row_in_a_thousand_is_positive(tmp_path):
     # Positives weigh so much more that all of them are in every draw: what varies is the others.
     label = labels(0.001, n=60_000)
@@ -150,6 +136,7 @@ class Stages:
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.5, 0.1])
 def test_they_do_while_rows_are_still_being_read(tmp_path, monkeypatch, share):
     monkeypatch.setattr(sparrowboost.store.ingest, "MIN_STAGED_ROWS", 10_000)

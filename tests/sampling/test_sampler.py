@@ -148,21 +148,25 @@ FEW = [(0, 300), (1, 300), (2, 300), (4, 300), (5, 300)]
 MANY_FIRST = [(0, 1_800), (2, 400), (3, 400), (5, 400)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_threads")
 def test_every_row_stands_for_one_whether_weights_are_fresh_or_stale(plain, tmp_path):
     assert_unbiased(plain, tmp_path, FEW)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_threads")
 def test_every_row_stands_for_one_after_a_draw_that_read_nearly_all(plain, tmp_path):
     assert_unbiased(plain, tmp_path, MANY_FIRST)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_threads")
 def test_every_row_stands_for_one_with_user_weights(weighted, tmp_path):
     assert_unbiased(weighted, tmp_path, FEW)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_threads")
 def test_every_row_stands_for_one_under_the_exponential_loss(plain, tmp_path):
     assert_unbiased(plain, tmp_path, MANY_FIRST, loss="exponential")
@@ -213,6 +217,7 @@ def test_weights_of_a_sample_are_exact_however_stale_the_stored_ones(kind, loss,
         np.testing.assert_allclose(sample.w, np.minimum(exact, most), rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_threads")
 def test_kept_rows_are_in_proportion_to_fresh_weights(plain, tmp_path):
     # Rows are kept with chance w / scale. Counts by weight, summed over draws, vary less than

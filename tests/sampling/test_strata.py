@@ -231,6 +231,7 @@ sparrowboost.train(dataset, scratch=sys.argv[2], sample_size=2_000, n_estimators
 """
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_the_scratch_when_the_process_is_killed(tmp_path):
     (tmp_path / "scratch").mkdir()
     command = [sys.executable, "-c", KILLED, tmp_path, tmp_path / "scratch"]

@@ -256,6 +256,7 @@ def test_a_new_word_in_every_row_takes_bounded_memory_and_hides_no_frequent_one(
     assert finder.finish().categories[0] == "often"
 
 
+@pytest.mark.slow
 def test_threads_that_meet_different_dictionaries_do_not_mix_them_up():
     feature = CategoryFeature("x", tuple(f"w{i}" for i in range(200)))
     words = [[f"w{i}" for i in range(200)], [f"w{i}" for i in range(199, -1, -1)]]

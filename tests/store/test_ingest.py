@@ -91,6 +91,7 @@ SOURCES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOURCES)
 def test_every_source_gives_the_same_rows(name, tmp_path):
     dataset = ingest(SOURCES[name](tmp_path), label="y", weight="w", verbose=0)
@@ -116,6 +117,7 @@ def test_many_files_are_one_table(tmp_path):
     check(dataset, weight="w")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1", ">f8", "f2", "?"])
 def test_arrays_of_any_type_and_order(dtype, order, tmp_path):
@@ -283,6 +285,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_another_order(tmp_p
     assert files[0] == files[1]
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.integers(1, 200), st.integers(1, 4), st.integers(0, 10_000), st.booleans(), st.booleans())
 def test_any_small_table_comes_back_row_for_row(n, d, seed, weighted, wide):
@@ -369,6 +372,7 @@ def test_labels_may_be_a_column_of_a_matrix_or_a_series():
         check(ingest(TABLE.drop_columns(["w"]), label=label, exclude="y", verbose=0))
 
 
+@pytest.mark.slow
 def test_how_columns_are_grouped_in_memory_does_not_change_their_bins(tmp_path, monkeypatch):
     from sparrowboost.store.plan import IngestPlan
 

@@ -68,6 +68,7 @@ def fail_after(monkeypatch, rows, error):
     monkeypatch.setattr(sparrowboost.store.writer.StoreWriter, "put", counted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "error", [KeyboardInterrupt(), RuntimeError(), OSError("gone"), DataError("wrong")]
 )
@@ -157,6 +158,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 def test_the_whole_job_killed_at_random_moments(source, tmp_path):
     call = ["train", str(source), "--label", "y", "--weight", "w", "--n-estimators", "300",
             "--max-leaves", "6", "--sample-size", "4000", "--theta", "0.8", "-q"]  # fmt: skip

@@ -89,6 +89,7 @@ def test_stages_hold_every_stretch_once_and_are_spread_over_the_file(file):
     assert make_stages(source, 1, 8, **AT_LEAST) != stages
 
 
+@pytest.mark.slow
 def test_each_stage_is_a_data_set_that_holds_those_before_it(file, tmp_path):
     staged = ingest(file, label="y", path=tmp_path / "store", verbose=0, wait=False)
     reading = staged.storage
@@ -113,6 +114,7 @@ def test_whoever_asks_for_more_than_is_known_waits(file):
     assert stored_rows(staged) == stored_rows(whole)
 
 
+@pytest.mark.slow
 def test_training_begins_before_all_rows_are_read(file):
     staged = ingest(file, label="y", verbose=0, wait=False)
     there = []
@@ -133,6 +135,7 @@ def test_training_begins_before_all_rows_are_read(file):
     assert abs(difference) < 0.01
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_model_whatever_reading_takes(file, monkeypatch):
     models = []
     put = sparrowboost.store.writer.StoreWriter.put
@@ -200,6 +203,7 @@ PLACES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_wherever_training_is_interrupted_reading_stops_and_leaves_nothing(
     file, tmp_path, monkeypatch, place
@@ -309,6 +313,7 @@ def test_the_classifier_reads_while_it_trains(file, monkeypatch):
     assert clf.classes_.tolist() == [0, 1]
 
 
+@pytest.mark.slow
 def test_rows_that_came_later_are_drawn_as_those_before(tmp_path, monkeypatch):
     for name, n_bytes in (("BUCKET", 100), ("SEGMENT", 20), ("MIN_SEGMENT", 8), ("EXTENT", 60)):
         monkeypatch.setattr(sparrowboost.store.shuffle, f"{name}_BYTES", n_bytes)
