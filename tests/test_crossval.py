@@ -118,7 +118,7 @@ def test_progress_is_one_count_of_all_trees(dataset, caplog):
     assert "trees=90 " in lines[0], "trees that early stopping saved are done, too"
 
 
-def test_wrong_calls_are_told(dataset):
+def test_wrong_calls_are_reported(dataset):
     X, y = make_rows(50)
     for args, kwargs, what in (
         ((dataset,), {"label": "y"}, "has its labels"),
