@@ -6,7 +6,7 @@ import pytest
 
 from sparrowboost import DataError, cv, ingest, train
 from sparrowboost.learner.events import TreeAdded
-from sparrowboost.store.views import folds, with_class_weight
+from sparrowboost.store.views import folds, split, with_class_weight
 
 
 def make_rows(n=1_500, seed=0, flipped=0.15):
@@ -118,7 +118,7 @@ def test_progress_is_one_count_of_all_trees(dataset, caplog):
     assert "trees=90 " in lines[0], "trees that early stopping saved are done, too"
 
 
-def test_wrong_calls_are_told(dataset):
+def test_wrong_calls_are_reported(dataset):
     X, y = make_rows(50)
     for args, kwargs, what in (
         ((dataset,), {"label": "y"}, "has its labels"),
@@ -139,6 +139,18 @@ def test_the_same_seed_gives_the_same_folds(dataset):
     )
     np.testing.assert_array_equal(a, again)
     assert (a != b).all()
+
+
+@pytest.mark.parametrize("state", [np.random.RandomState, np.random.default_rng, np.int64])
+def test_every_kind_of_random_state_is_taken_by_split_and_cv(dataset, state):
+    a, b = (split(dataset, 0.3, state(3)) for _ in range(2))
+    for one, two in zip(a, b, strict=True):
+        same = (next(iter(part.blocks())).bins for part in (one, two))
+        np.testing.assert_array_equal(*same)
+    first, second = (
+        cv(dataset, n_folds=2, n_estimators=2, random_state=state(3), verbose=0) for _ in range(2)
+    )
+    np.testing.assert_array_equal(first.scores["log_loss"], second.scores["log_loss"])
 
 
 def test_nothing_is_left_on_disk(tmp_path, monkeypatch):

@@ -136,7 +136,7 @@ def test_the_same_rows_train_the_same_model_in_every_form(by_name, frame, forms,
 
 
 @pytest.mark.slow
-def test_labels_and_weights_apart_train_the_same_model(by_name, frame, forms):
+def test_separate_labels_and_weights_train_the_same_model(by_name, frame, forms):
     X, y, w = frame[FEATURES], frame["y"], frame["w"]
     for rows, label, weight in (
         (X, y, w),
@@ -240,7 +240,7 @@ def test_columns_of_frames_must_be_those_of_fit_as_in_scikit_learn(frame):
     np.testing.assert_array_equal(nameless, clf.predict_proba(X))
 
 
-def test_columns_of_arrays_go_by_their_place_whatever_those_of_fit_are_called(numbers):
+def test_columns_of_arrays_go_by_index_whatever_the_names_in_fit(numbers):
     X, y = numbers
     names = [f"f{j}" for j in reversed(range(X.shape[1]))]
     frame = pd.DataFrame(X, columns=names)
@@ -252,7 +252,7 @@ def test_columns_of_arrays_go_by_their_place_whatever_those_of_fit_are_called(nu
             np.testing.assert_array_equal(clf.predict_proba(rows), expected)
 
 
-def test_columns_without_names_go_by_their_place(numbers):
+def test_columns_without_names_go_by_index(numbers):
     X, y = numbers
     clf = small().fit(X, y)
     expected = clf.predict_proba(X)
@@ -317,7 +317,7 @@ def test_weights_count_by_their_proportions(numbers):
     )
 
 
-def test_a_row_of_weight_0_is_as_a_row_that_is_not_there():
+def test_a_row_of_weight_0_has_no_effect():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2_000, 4))
     y = X[:, 0] + X[:, 1] + rng.normal(size=2_000) > 0
@@ -349,7 +349,7 @@ def test_class_weight_moves_probabilities(numbers):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("given", [["code"], "code", [1], np.array([-1]), [False, True]])
-def test_categories_are_named_placed_or_masked(given):
+def test_categories_are_given_by_name_index_or_mask(given):
     rng = np.random.default_rng(0)
     code = rng.permutation(20)[rng.integers(0, 20, 800)]
     X = pd.DataFrame({"x": rng.normal(size=800), "code": code})
@@ -549,7 +549,7 @@ def test_callbacks_get_events_and_may_end_training(numbers):
     assert seen[-1].reason == "callback"
 
 
-def test_fit_is_silent_unless_asked_to_speak(numbers, capfd, caplog):
+def test_fit_is_silent_unless_verbose(numbers, capfd, caplog):
     small().fit(*numbers)
     assert capfd.readouterr() == ("", "")
     assert not caplog.records
@@ -630,7 +630,7 @@ def test_worker_processes_find_the_same_scores(numbers):
     np.testing.assert_array_equal(scores, cross_val_score(clf, X, y, cv=2))
 
 
-# -- what is wrong is said ------------------------------------------------------------------------
+# -- errors -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -651,7 +651,7 @@ def test_worker_processes_find_the_same_scores(numbers):
         ({"early_stopping_rounds": 0}, "early_stopping_rounds=0"),
     ],
 )
-def test_wrong_parameters_are_told_when_fitting(numbers, params, what):
+def test_wrong_parameters_are_reported_by_fit(numbers, params, what):
     with pytest.raises(ValueError, match=re.escape(what)):
         small(**params).fit(*numbers)
 
@@ -664,7 +664,7 @@ def test_the_old_name_of_a_parameter_works_and_warns(frame):
     assert_same_trees(old.model_, new.fit(frame, "y").model_)
 
 
-def test_wrong_input_is_told(numbers, frame, tmp_path):
+def test_wrong_input_is_reported(numbers, frame, tmp_path):
     X, y = numbers
     frame.to_parquet(tmp_path / "rows.parquet")
     path = tmp_path / "rows.parquet"
@@ -706,10 +706,10 @@ def test_wrong_input_is_told(numbers, frame, tmp_path):
         named.fit(path, "y")
 
 
-# -- files that do not tell how to read them ------------------------------------------------------
+# -- how files are read --------------------------------------------------------------------------
 
 
-def test_files_without_a_header_or_a_telling_suffix(by_name, frame, tmp_path):
+def test_files_without_a_header_or_a_known_suffix(by_name, frame, tmp_path):
     path, how = tmp_path / "rows.txt", {"header": False, "format": "csv"}
     order = [*FEATURES, "w", "y"]
     frame[order].to_csv(path, index=False, header=False)

@@ -429,6 +429,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             sample_weight,
             ensure_2d=False,
             dtype=[np.float64, np.float32],
+            order="C",
             input_name="sample_weight",
         )
         if weights.ndim != 1:

@@ -151,7 +151,7 @@ def test_a_trained_model_scores_the_same_from_its_file(tmp_path):
     )
 
 
-def test_a_file_packed_or_not_is_told_by_what_is_in_it(tmp_path):
+def test_gzip_is_recognized_by_the_bytes_of_a_file(tmp_path):
     model = make_model(NUMBER, [make_stump(0, [0], 0.5, -0.5)])
     model.save_model(tmp_path / "m.json.gz")
     (tmp_path / "m.json.gz").rename(tmp_path / "m.json")
@@ -400,7 +400,7 @@ def test_a_threshold_of_minus_zero_is_zero(tmp_path):
     assert thresholds.tolist() == [-1.5, 0.0, 2.0] and not np.signbit(thresholds[1])
 
 
-def test_numbers_that_json_has_no_word_for_are_refused(tmp_path):
+def test_numbers_that_json_cannot_express_are_refused(tmp_path):
     text = V1.read_bytes()
     for word in (b"NaN", b"Infinity", b"-Infinity"):
         refused(tmp_path, text.replace(b"12.5", word), f"has {word.decode()} where a finite")
@@ -409,7 +409,7 @@ def test_numbers_that_json_has_no_word_for_are_refused(tmp_path):
     refused(tmp_path, text.replace(b"12.5", b"9" * 400), "is 999.* where a finite number")
 
 
-def test_a_key_that_is_there_twice_is_refused(tmp_path):
+def test_a_duplicate_key_is_refused(tmp_path):
     text = V1.read_bytes()
     refused(tmp_path, text.replace(b'"version": 1,', b'"version": 1,\n"version": 1,'), "key twice")
 
@@ -418,7 +418,7 @@ def test_a_key_that_is_there_twice_is_refused(tmp_path):
     "what",
     [b"", b"{", b"null", b"[]", b"\xff\xfe{}", b"\x80abc", b"PK\x03\x04", b"\0" * 100, b'""'],
 )
-def test_a_file_of_something_else_is_refused(tmp_path, what):
+def test_other_kinds_of_files_are_refused(tmp_path, what):
     refused(tmp_path, what, "cannot be read|not a Sparrow model")
 
 
@@ -430,7 +430,7 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path):
         refused(tmp_path, packed[: int(part * len(packed))], "cannot be (read|decompressed)")
 
 
-def test_a_packed_file_whose_bytes_changed_is_refused(tmp_path):
+def test_a_compressed_file_whose_bytes_changed_is_refused(tmp_path):
     packed = bytearray(gzip.compress(V1.read_bytes(), mtime=0))
     for place in range(2, len(packed), 97):
         changed = packed.copy()
@@ -445,7 +445,7 @@ def test_deep_nesting_is_refused(tmp_path, opening):
     refused(tmp_path, opening * 200_000, "nested too deeply")
 
 
-def test_no_more_is_unpacked_than_a_model_may_have(tmp_path, monkeypatch):
+def test_decompression_stops_at_the_size_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(sparrowboost.model.file, "MAX_BYTES", 1_000_000)
     for bomb in (gzip.compress(b" " * (50 << 20)), b" " * (2 << 20)):
         refused(tmp_path, bomb, "more than 1 MB of text")
@@ -456,7 +456,7 @@ def test_no_more_is_unpacked_than_a_model_may_have(tmp_path, monkeypatch):
     assert not (tmp_path / "new.json").exists()
 
 
-def test_what_is_not_a_file_is_refused(tmp_path):
+def test_folders_pipes_and_missing_files_are_refused(tmp_path):
     with pytest.raises(ModelFileError, match=r"nothing\.json: no such file"):
         load_model(tmp_path / "nothing.json")
     with pytest.raises(ModelFileError, match="not a regular file"):

@@ -118,7 +118,7 @@ def test_a_leaf_of_one_label_takes_the_longest_step_there_is(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_base_score_is_the_constant_of_least_loss(name):
+def test_the_base_score_is_the_constant_with_the_lowest_loss(name):
     # There the two labels weigh the same: to move either way is to lose by one what the other wins.
     label = np.repeat([0, 1], [970, 30])
     best = base_score(970, 30)
@@ -135,6 +135,6 @@ def test_probabilities_never_overflow():
     np.testing.assert_allclose(p, [0, 0, 0.5, 1, 1], atol=1e-300)
 
 
-def test_an_unknown_loss_is_refused_with_those_there_are():
+def test_an_unknown_loss_is_refused_with_a_list():
     with pytest.raises(DataError, match="loss='hinge' is unknown; give one of logistic"):
         get_loss("hinge")

@@ -77,7 +77,7 @@ def naive_depth(tree, node=0):
 
 
 @given(seeds, st.integers(1, 40))
-def test_the_depth_is_that_of_the_longest_way_down(seed, n_leaves):
+def test_the_depth_is_that_of_the_longest_path(seed, n_leaves):
     tree = random_tree(np.random.default_rng(seed), 3, n_leaves)
     assert tree.depth() == naive_depth(tree)
 
@@ -222,7 +222,7 @@ def test_scores_are_the_same_to_the_bit_from_every_kind_of_source(tmp_path):
     same_bits(model.decision_function(both), np.concatenate([expected, expected]))
 
 
-def test_categories_whole_numbers_and_missing_values_score_the_same_from_every_source(tmp_path):
+def test_categories_integers_and_missing_values_score_the_same_from_every_source(tmp_path):
     model, table = make_model(MIXED, 30), mixed_table()
     pq.write_table(table, tmp_path / "t.parquet")
     frame = table.to_pandas()  # missing whole numbers make a column of floats
@@ -237,7 +237,7 @@ def test_categories_whole_numbers_and_missing_values_score_the_same_from_every_s
         same_bits(model.decision_function(data), expected)
 
 
-def test_whole_numbers_that_missing_ones_made_floats_are_the_same_categories(tmp_path):
+def test_integers_turned_into_floats_by_missing_values_are_the_same_categories(tmp_path):
     model, table = make_model(MIXED, 30), mixed_table()
     frame = table.to_pandas()
     assert frame["code"].dtype == np.float64
@@ -364,7 +364,7 @@ def test_scores_come_block_by_block_in_the_order_of_the_rows_for_any_number_of_t
     same_bits(model.decision_function(frame[some]), whole[some])
 
 
-def test_who_stops_reading_scores_leaves_nothing_running():
+def test_closing_the_scores_leaves_nothing_running():
     model, frame = make_model(NUMBERS, 2), numbers_frame(4 * BLOCK_ROWS)
     scores = model.iter_scores(frame, n_jobs=2)
     assert len(next(scores)) == BLOCK_ROWS
@@ -473,7 +473,7 @@ def test_the_first_trees_of_a_model_may_grow_another_way():
     same_bits(more.decision_function(frame), naive_scores(more, pa.Table.from_pandas(frame)))
 
 
-def test_a_model_says_what_it_is():
+def test_the_repr_of_a_model():
     model = Model(NUMBERS, (0, 1), "logistic", 0.0)
     assert repr(model) == "Model(0 trees of up to 1 leaves, 4 features, loss='logistic')"
     for n in (3, 7, 2):

@@ -259,7 +259,7 @@ def test_a_bin_without_a_float32_number_is_the_only_one_that_is_missed():
     assert places.tolist() == [0, 0, 0, 2, 2, 3]  # the third is in bin 1, which holds no float32
 
 
-# -- splits that XGBoost has no word for ---------------------------------------------------------
+# -- splits that XGBoost cannot express ----------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -275,7 +275,7 @@ def test_missing_values_can_be_told_from_all_others(xgboost, tmp_path, name, val
     assert_same_margins(export(model, tmp_path, xgboost), model, table, xgboost)
 
 
-def test_numbers_split_at_more_than_one_place_are_refused(tmp_path):
+def test_numbers_split_at_more_than_one_threshold_are_refused(tmp_path):
     model = Model(EDGES, (0, 1), "logistic", 0.0)
     model = model.with_tree(make_stump(7, [0, 2], 1.0, -1.0))  # categories may have gaps
     model.to_xgboost(tmp_path / "x.json")
@@ -312,7 +312,7 @@ def test_the_first_trees_of_both_models_are_the_same(xgboost, tmp_path):
 # -- names and files ---------------------------------------------------------------------------
 
 
-def test_names_are_such_as_xgboost_takes_and_differ(xgboost, tmp_path):
+def test_names_are_valid_in_xgboost_and_unique(xgboost, tmp_path):
     features = (
         NumberFeature("a[0]", "float64", np.array([0.0])),
         NumberFeature("a_0_", "float64", np.array([0.0])),
@@ -365,7 +365,7 @@ def test_xgboost_writes_the_model_as_it_read_it(xgboost, tmp_path):
     assert len(booster.get_dump()) == 10  # XGBoost can say what it read
 
 
-def test_the_file_must_be_called_json(tmp_path):
+def test_the_file_name_must_end_in_json(tmp_path):
     with pytest.raises(ModelFileError, match=r"m\.ubj: .* end it in \.json"):
         random_model(EDGES, 1).to_xgboost(tmp_path / "m.ubj")
     with pytest.raises(ModelFileError, match=r"m\.json: cannot be written"):

@@ -7,13 +7,13 @@ A forest is a flat array of nodes; a node is one cache line, eight words of 64 b
     5         feature
     6         the same bins as two ranges, four bytes: start, length, start, length; the highest bit
               is set. Or 0 if there are more than two ranges
-    7         place of the rows at this node
+    7         group of the rows at this node
 
 There are two ways to send rows through a tree.
 
-All splits at once, for many rows. All rows start at place 0; split k moves those rows of its place
-that go right to place k + 1; after all splits, a place is a leaf. No step of a row depends on its
-previous one, and a place is a byte, so SIMD instructions take 64 rows at once: all 30 splits of a
+All splits at once, for many rows. All rows start in group 0; split k moves those rows of its group
+that go right to group k + 1; after all splits, a group is a leaf. No step of a row depends on its
+previous one, and a group is a byte, so SIMD instructions take 64 rows at once: all 30 splits of a
 tree take less time than a walk along 5 of them.
 
 Or a walk from the root, row by row, for large trees and few rows. A leaf is a node that sends every
@@ -66,7 +66,7 @@ def _walk(bins, nodes, value, top, depth, start, stop, score):
 
 
 @kernel
-def _split_by_ranges(ranges, column, f, here, there, place):
+def _split_by_ranges(ranges, column, f, here, there, group):
     """Move the rows that are `here`, and whose bin is in neither range, `there`."""
     first = np.uint8(ranges)
     n_first = np.uint8(ranges >> np.uint64(8))
@@ -75,11 +75,11 @@ def _split_by_ranges(ranges, column, f, here, there, place):
     for i in range(BLOCK):
         b = column[f, i]
         right = (np.uint8(b - first) >= n_first) & (np.uint8(b - second) >= n_second)
-        place[i] = there if right & (place[i] == here) else place[i]
+        group[i] = there if right & (group[i] == here) else group[i]
 
 
 @kernel
-def _split_by_words(word0, word1, word2, word3, column, f, here, there, place):
+def _split_by_words(word0, word1, word2, word3, column, f, here, there, group):
     """Move the rows that are `here`, and whose bin has no bit in the words, `there`."""
     for i in range(BLOCK):
         b = np.uint64(column[f, i])
@@ -87,7 +87,7 @@ def _split_by_words(word0, word1, word2, word3, column, f, here, there, place):
         high = word2 if b < np.uint64(192) else word3
         word = low if b < np.uint64(128) else high
         right = (word >> (b & np.uint64(63))) & np.uint64(1) == np.uint64(0)
-        place[i] = there if right & (place[i] == here) else place[i]
+        group[i] = there if right & (group[i] == here) else group[i]
 
 
 @kernel
@@ -105,7 +105,7 @@ def apply_trees(bins, nodes, value, root, depth, splits, first, last, score):
     n, d = bins.shape
     column = np.empty((d, BLOCK), np.uint8)  # a block's bins by feature, once used
     met = np.empty(d, np.uint8)
-    place = np.empty(BLOCK, np.uint8)
+    group = np.empty(BLOCK, np.uint8)
     for start in range(0, n, BLOCK):
         m = min(BLOCK, n - start)
         for f in range(d):
@@ -116,7 +116,7 @@ def apply_trees(bins, nodes, value, root, depth, splits, first, last, score):
                 _walk(bins, nodes, value, np.uint64(root[t]), depth[t], start, start + m, score)
                 continue
             for i in range(BLOCK):
-                place[i] = 0
+                group[i] = 0
             for split in range(k):
                 node = np.uint64(root[t] + split)
                 f = nodes[node, 5]
@@ -126,7 +126,7 @@ def apply_trees(bins, nodes, value, root, depth, splits, first, last, score):
                         column[f, i] = bins[start + i, f]
                 ranges, here, there = nodes[node, 6], np.uint8(nodes[node, 7]), np.uint8(split + 1)
                 if ranges:
-                    _split_by_ranges(ranges, column, f, here, there, place)
+                    _split_by_ranges(ranges, column, f, here, there, group)
                 else:
                     _split_by_words(
                         nodes[node, 0],
@@ -137,28 +137,28 @@ def apply_trees(bins, nodes, value, root, depth, splits, first, last, score):
                         f,
                         here,
                         there,
-                        place,
+                        group,
                     )
             leaves = np.uint64(root[t] + k)
             for i in range(m):
-                score[start + i] += value[leaves + np.uint64(place[i])]
+                score[start + i] += value[leaves + np.uint64(group[i])]
 
 
 @kernel
-def add_values(value, order, begin, count, blocks, block_rows, n_leaves, score):
+def add_values(value, order, begin, count, blocks, blocis, n_leaves, score):
     """Add a tree's values to the scores of the rows on which it was grown.
 
     value  (leaves,) float32  IN
-    order, begin, count, blocks, block_rows: as in `evidence.py`
+    order, begin, count, blocks, blocis: as in `evidence.py`
     score  (n,)      float32  OUT  added to
     """
     for k in range(blocks.shape[0]):
         block = blocks[k]
-        first = block * block_rows
+        first = block * blocis
         for leaf in range(n_leaves):
             start = first + begin[block, leaf]
-            for place in range(start, start + count[block, leaf]):
-                score[np.uint64(first) + np.uint64(order[place])] += value[leaf]
+            for i in range(start, start + count[block, leaf]):
+                score[np.uint64(first) + np.uint64(order[i])] += value[leaf]
 
 
 @kernel

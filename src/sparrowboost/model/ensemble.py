@@ -1,13 +1,13 @@
 """A trained ensemble: what prediction, evaluation, model files and export share.
 
-`Model` in `model.py` adds what users call. It is a class of its own because its methods need those
-parts, which in turn need this one.
+`Model` in `model.py` adds the methods that users call. It is a class of its own because they use
+prediction, files and export, which in turn use this one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from threading import Lock
 from typing import Any, Self
 
 import numpy as np
@@ -18,6 +18,8 @@ from sparrowboost.model.tree import Tree
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.store.binning import Binning
 from sparrowboost.store.lookup import Bins
+
+_LOCK = Lock()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,10 +36,14 @@ class Ensemble:
     trees: tuple[Tree, ...] = ()
     label_name: str = "label"
 
-    @cached_property
+    @property
     def forest(self) -> Forest:
-        """The trees in flat arrays, for the kernels."""
-        return Forest(self.trees)
+        """The trees in flat arrays, for the kernels; made when first needed, by one thread."""
+        own = vars(self)
+        with _LOCK:
+            if "_forest" not in own:
+                own["_forest"] = Forest(self.trees)
+        return own["_forest"]
 
     @property
     def n_trees(self) -> int:
@@ -65,7 +71,7 @@ class Ensemble:
 
     def _sharing(self, forest: Forest, trees: tuple[Tree, ...]) -> Self:
         new = replace(self, trees=trees)
-        vars(new)["forest"] = forest  # where cached_property keeps it
+        vars(new)["_forest"] = forest
         return new
 
     def score(self, bins: Bins) -> npt.NDArray[np.float32]:

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from sparrowboost.model.tree import MASK_WORDS, Tree, goes_left
 
 # Of a node's record, see kernels/scores.py.
-NODE_WORDS, CHILDREN, FEATURE, RANGES, PLACE = 8, 4, 5, 6, 7
+NODE_WORDS, CHILDREN, FEATURE, RANGES, GROUP = 8, 4, 5, 6, 7
 RANGED = np.uint64(1 << 63)  # the bit that tells ranges from none
-MAX_PLACES = 256  # leaves that a byte can number
+MAX_GROUPS = 256  # leaves that a byte can number
 # Mean nanoseconds per row (measured by benchmarks/bench_predict.py): of one step of a walk; of a
 # tree whose splits are done at once, and in addition of each split by ranges and of each other.
 STEP, AT_ONCE, BY_RANGES, BY_WORDS = 1.6, 0.6, 0.06, 0.4
@@ -42,21 +42,21 @@ class Forest:
         self._root = _grown(self._root, self.n_trees + 1)
         self._depth = _grown(self._depth, self.n_trees + 1)
         self._splits = _grown(self._splits, self.n_trees + 1)
-        place, place_of_leaf = _places(tree)
+        group, group_of_leaf = _groups(tree)
         child = tree.child.astype(np.int64)
-        child = np.where(child >= 0, first + child, leaves + place_of_leaf[~child])
+        child = np.where(child >= 0, first + child, leaves + group_of_leaf[~child])
         own = np.arange(leaves, last)
         nodes = self._nodes
         nodes[first:leaves, :MASK_WORDS] = tree.mask
         nodes[first:leaves, CHILDREN] = child[:, 0] | (child[:, 1] << 32)
         nodes[first:leaves, FEATURE] = tree.feature
         nodes[first:leaves, RANGES] = ranges = _as_ranges(tree.mask)
-        nodes[first:leaves, PLACE] = place
+        nodes[first:leaves, GROUP] = group
         nodes[leaves:last, CHILDREN] = own | (own << 32)
-        self._value[leaves + place_of_leaf] = tree.value
+        self._value[leaves + group_of_leaf] = tree.value
         depth, n_ranged = tree.depth(), np.count_nonzero(ranges)
         at_once = AT_ONCE + BY_RANGES * n_ranged + BY_WORDS * (k - n_ranged)
-        walked = tree.n_leaves > MAX_PLACES or STEP * depth < at_once
+        walked = tree.n_leaves > MAX_GROUPS or STEP * depth < at_once
         self._root[self.n_trees], self._depth[self.n_trees] = first, depth
         self._splits[self.n_trees] = -1 if walked else k
         self._n_nodes = last
@@ -68,18 +68,18 @@ class Forest:
         return self._nodes, self._value, self._root, self._depth, self._splits
 
 
-def _places(tree: Tree) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The place of the rows at each node and each leaf.
+def _groups(tree: Tree) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The group of the rows at each node and each leaf.
 
-    Rows that go left stay; those that go right at node k move to place k + 1.
+    Rows that go left stay; those that go right at node k move to group k + 1.
     """
     node, leaf = np.zeros(len(tree.feature), np.int64), np.zeros(tree.n_leaves, np.int64)
     for k, (right, left) in enumerate(tree.child):  # children come after their parent
-        for child, place in ((left, node[k]), (right, k + 1)):
+        for child, group in ((left, node[k]), (right, k + 1)):
             if child >= 0:
-                node[child] = place
+                node[child] = group
             else:
-                leaf[~child] = place
+                leaf[~child] = group
     return node, leaf
 
 
