@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import sparrowboost.kernels
+from sparrowboost.kernels._jit import kernel
 
 KERNELS = Path(sparrowboost.kernels.__file__).parent
 HELPER = """
@@ -65,7 +66,22 @@ def test_a_kernel_is_compiled_anew_when_one_that_it_calls_has_changed(package):
     assert files and sorted(package.rglob("*.nb?")) == files, "old files are left behind"
 
 
-def test_kernels_are_kept_where_numba_is_told_to(package, tmp_path, monkeypatch):
+@kernel
+def double(x):
+    return 2 * x
+
+
+def test_a_kernel_that_cannot_be_kept_is_run_all_the_same(monkeypatch):
+    def refuse():
+        raise PermissionError
+
+    double._cache.flush()
+    monkeypatch.setattr(double._cache._impl.locator, "ensure_cache_path", refuse)
+    assert double(3) == 6
+    assert sum(double.stats.cache_misses.values()) == 1
+
+
+def test_numba_cache_dir_is_respected(package, tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
     assert run(package, HELPER.format(step=1)) == (2, 0)
     assert {file.name.split(".")[1] for file in tmp_path.rglob("*.nbi")} == {"step", "twice"}

@@ -29,6 +29,6 @@ def test_a_hint_changes_nothing(run, step):
 
 
 def test_the_hint_is_in_the_machine_code():
-    compiled = njit(ask.py_func)  # of what comes from a cache, nobody knows the code
+    compiled = njit(ask.py_func)  # what comes from a cache has no code to inspect
     compiled(np.arange(3.0), np.zeros((3, 3), np.uint8), np.uint64(1))
     assert all("llvm.prefetch" in code for code in compiled.inspect_llvm().values())

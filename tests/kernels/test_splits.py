@@ -150,7 +150,7 @@ def best_gain(case, l2, category_l2, min_weight, noise, monotone=None, bounds=No
 
 
 def distinct_leans(case, category_l2):
-    """Whether categories have one order only: which one ties get is nobody's business."""
+    """Whether categories have one order only: the order of ties is not specified."""
     for j in np.flatnonzero(case.category):
         leans = []
         for b in case.used(j):

@@ -1,4 +1,4 @@
-"""What others do to the files in use: remove, cut or replace them, forbid them, or train, too."""
+"""Files in use that others change: removed, truncated, replaced, forbidden, or shared."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def replace(path):
     os.replace(other, path)
 
 
-DEEDS = [remove, cut, append, replace]
+CHANGES = [remove, cut, append, replace]
 
 
 @pytest.fixture(params=list(WRITERS))
@@ -100,26 +100,26 @@ def source(request, tmp_path, monkeypatch):
     return tmp_path / request.param
 
 
-def during_reading(monkeypatch, source, deed):
-    """Do something to a file when its second block was read."""
+def during_reading(monkeypatch, source, change):
+    """Change a file when its second block has been read."""
     suffix = "".join(source.suffixes)
     name = sparrowboost.readers.formats.SUFFIXES[suffix]
     opener = sparrowboost.readers.formats.FORMATS[name]
 
-    def meddled(path, options):
+    def changed(path, options):
         opened = opener(path, options)
         blocks = opened.blocks
 
-        def meddling(columns, rows, only=None):
+        def changing(columns, rows, only=None):
             for i, batch in enumerate(blocks(columns, rows, only)):
                 if i == 1:
-                    deed(path)
+                    change(path)
                 yield batch
 
-        opened.blocks = meddling
+        opened.blocks = changing
         return opened
 
-    monkeypatch.setitem(sparrowboost.readers.formats.FORMATS, name, meddled)
+    monkeypatch.setitem(sparrowboost.readers.formats.FORMATS, name, changed)
 
 
 def refused(source, store, **more):
@@ -130,36 +130,40 @@ def refused(source, store, **more):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("deed", DEEDS)
-def test_a_file_that_changes_after_the_bins_were_found_is_told(source, tmp_path, monkeypatch, deed):
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_file_that_changes_after_the_bins_were_found_is_reported(
+    source, tmp_path, monkeypatch, change
+):
     find_bins = sparrowboost.store.ingest.find_bins
 
-    def then_meddle(*args):
+    def then_change(*args):
         found = find_bins(*args)
-        deed(source)
+        change(source)
         return found
 
-    monkeypatch.setattr(sparrowboost.store.ingest, "find_bins", then_meddle)
+    monkeypatch.setattr(sparrowboost.store.ingest, "find_bins", then_change)
     refused(source, tmp_path / "store")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("deed", DEEDS)
-def test_a_file_that_changes_while_its_rows_are_stored_is_told(source, tmp_path, monkeypatch, deed):
-    during_reading(monkeypatch, source, deed)
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_file_that_changes_while_its_rows_are_stored_is_reported(
+    source, tmp_path, monkeypatch, change
+):
+    during_reading(monkeypatch, source, change)
     refused(source, tmp_path / "store")
 
 
-@pytest.mark.parametrize("deed", [remove, cut, append])
+@pytest.mark.parametrize("change", [remove, cut, append])
 @pytest.mark.parametrize("what", ["label", "weight"])
-def test_labels_and_weights_beside_the_source_that_change_are_told(
-    tmp_path, monkeypatch, what, deed
+def test_labels_and_weights_beside_the_source_that_change_are_reported(
+    tmp_path, monkeypatch, what, change
 ):
     monkeypatch.setattr(sparrowboost.store.ingest, "MAX_BLOCK_ROWS", 1_000)
     source, values = tmp_path / "t.parquet", tmp_path / "values.npy"
     WRITERS[source.name](TABLE, source)
     np.save(values, np.arange(len(TABLE)) % 2)
-    during_reading(monkeypatch, source, lambda path: deed(values))
+    during_reading(monkeypatch, source, lambda path: change(values))
     asked = {"label": "y", "path": tmp_path / "store", "verbose": 0, what: values}
     with pytest.raises(DataError, match=r"values\.npy: .* while it was in use") as caught:
         ingest(source, **asked)
@@ -183,7 +187,7 @@ def run():
     return time.perf_counter() - start
 
 run()  # loads kernels
-seconds, told, random = run(), 0, random.Random(0)
+seconds, reported, random = run(), 0, random.Random(0)
 for _ in range(8):
     source.write_bytes(data)
     cutter = threading.Timer(
@@ -195,12 +199,12 @@ for _ in range(8):
     except DataError as error:
         assert source.name in str(error) and "\\n" not in str(error), error
         assert os.listdir(folder) == [], "something is left"
-        told += 1
+        reported += 1
     cutter.join()
-print(told)
+print(reported)
 """
 
-FOUND_OUT = """
+READ_ON = """
 import os, sys
 from pathlib import Path
 import numpy as np
@@ -243,15 +247,15 @@ CUT = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CUT)
-def test_who_reads_behind_the_new_end_of_a_file_is_told_and_not_killed(tmp_path, name):
+def test_reading_beyond_the_new_end_of_a_file_is_reported_and_kills_no_process(tmp_path, name):
     CUT[name][0](TABLE, tmp_path / name)  # in a child: a memory map would take the tests with it
-    said = child(FOUND_OUT, tmp_path / name)
+    said = child(READ_ON, tmp_path / name)
     assert name in said and said.count("\n") == 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CUT)
-def test_a_file_that_a_thread_cuts_off_at_any_moment_kills_nobody(tmp_path, name):
+def test_a_file_that_a_thread_truncates_at_any_moment_kills_no_process(tmp_path, name):
     write, label = CUT[name]
     write(small_table(400_000).drop(["w"]), tmp_path / name)
     (tmp_path / "out").mkdir()
@@ -266,7 +270,7 @@ def test_nothing_is_left_of_a_file_that_changed(tmp_path, monkeypatch):
     refused(source, tmp_path / "store", resume=True)
 
 
-def test_a_file_that_is_listed_and_then_removed_is_told(tmp_path, monkeypatch):
+def test_a_file_that_is_listed_and_then_removed_is_reported(tmp_path, monkeypatch):
     for name in ("a.parquet", "b.parquet"):
         pq.write_table(TABLE, tmp_path / name)
     expand = sparrowboost.readers.formats.expand
@@ -282,7 +286,9 @@ def test_a_file_that_is_listed_and_then_removed_is_told(tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_file_that_changes_while_it_is_predicted_or_watched_is_told(tmp_path, monkeypatch):
+def test_a_file_that_changes_while_it_is_predicted_or_validated_on_is_reported(
+    tmp_path, monkeypatch
+):
     source = tmp_path / "t.csv"
     WRITERS[source.name](TABLE, source)
     dataset = ingest(source, label="y", verbose=0)

@@ -68,7 +68,7 @@ def data(tmp_path_factory):
         pytest.skip(f"{folder} is in memory: files there would count in a memory cgroup")
     make_large(folder / "train.parquet", ROWS)
     make_large(folder / "valid.parquet", VALID_ROWS, stream=1)
-    # Once without a group: whoever compiles takes more than limits near the least allow.
+    # Once without a group: compiling takes more memory than the smallest limits allow.
     words = [folder / "train.parquet", folder / "valid.parquet", folder, "1GB"]
     subprocess.run([sys.executable, "-c", JOB, *map(str, words)], check=True, capture_output=True)
     return folder
@@ -107,7 +107,7 @@ def test_a_group_kills_what_exceeds_its_limit(data):
     ("limit", "job"), [("270MB", JOB), ("512MB", JOB), ("1GB", JOB), ("512MB", EARLY)],
     ids=["270MB", "512MB", "1GB", "512MB, rows still being read"],
 )  # fmt: skip
-def test_ingest_training_and_prediction_live_within_the_limit(data, tmp_path, limit, job):
+def test_ingest_training_and_prediction_stay_within_the_limit(data, tmp_path, limit, job):
     done = run_job(limit, data, tmp_path, job)
     assert done.kills == 0
     assert done.returncode == 0, done.stderr[-2000:]
@@ -126,7 +126,7 @@ def store(data):
 
 
 @pytest.mark.slow
-def test_commands_do_with_250_mb(data, store, tmp_path):
+def test_250_mb_are_enough_for_each_command(data, store, tmp_path):
     valid, model = data / "valid.parquet", tmp_path / "model.json"
     # At most 100,000 rows: not all of them at once.
     learner = ["--n-estimators", "20", "--sample-size", "100000", "--theta", "0.8"]
@@ -140,7 +140,7 @@ def test_commands_do_with_250_mb(data, store, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["predict", "evaluate"])
-def test_prediction_refuses_a_limit_and_does_with_the_one_that_it_names(data, tmp_path, what):
+def test_prediction_refuses_a_limit_and_succeeds_with_the_one_it_names(data, tmp_path, what):
     model, out = tmp_path / "model.json", tmp_path / "out.parquet"
     rows = ingest(data / "valid.parquet", label="y", verbose=0)
     train(rows, n_estimators=2, verbose=0).save_model(model)
@@ -182,7 +182,7 @@ def named(message):
 
 
 @pytest.mark.slow
-def test_ingest_refuses_a_limit_and_does_with_the_one_that_it_names(data, tmp_path):
+def test_ingest_refuses_a_limit_and_succeeds_with_the_one_it_names(data, tmp_path):
     words = ["ingest", data / "valid.parquet", "--label", "y", "-o", tmp_path / "store"]
     done = command("150MB", data, *words)
     assert done.returncode == 1
@@ -193,7 +193,7 @@ def test_ingest_refuses_a_limit_and_does_with_the_one_that_it_names(data, tmp_pa
 
 
 @pytest.mark.slow
-def test_training_refuses_a_limit_and_does_with_the_one_that_it_names(data, store, tmp_path):
+def test_training_refuses_a_limit_and_succeeds_with_the_one_it_names(data, store, tmp_path):
     words = ["train", store, "--valid", data / "valid.parquet", "--n-estimators", "5"]
     words += ["-o", tmp_path / "model.json"]
     done = command("170MB", data, *words)
@@ -223,7 +223,7 @@ def forms(data):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["parquet", "csv", "arrow", "npy"])
-def test_training_on_files_refuses_a_limit_and_does_with_the_one_that_it_names(
+def test_training_on_files_refuses_a_limit_and_succeeds_with_the_one_it_names(
     data, forms, tmp_path, form
 ):
     words = ["train", *forms[form], "--n-estimators", "3", "-o", tmp_path / "model.json"]
@@ -236,7 +236,7 @@ def test_training_on_files_refuses_a_limit_and_does_with_the_one_that_it_names(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["csv", "npy"])
-def test_a_limit_that_does_to_read_but_not_to_train_is_refused_with_one_that_does(
+def test_a_limit_that_is_enough_to_read_but_not_to_train_is_refused_with_one_that_is_enough(
     data, forms, tmp_path, form
 ):
     words = ["train", *forms[form][:3], "--n-estimators", "3", "-o", tmp_path / "model.json"]

@@ -40,7 +40,7 @@ def test_a_formatted_size_is_read_back_to_three_digits(n):
 
 
 @pytest.mark.parametrize("bad", ["", "MB", "12 XB", "1e3MB", "-5MB", -1, 0, float("nan"), True])
-def test_a_size_that_is_none_is_refused(bad):
+def test_an_invalid_size_is_refused(bad):
     with pytest.raises(MemoryLimitError):
         parse_size(bad)
 
@@ -196,7 +196,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc/self/sma
 
 @pytest.mark.slow
 @linux
-def test_the_code_of_the_compiler_is_given_back_and_read_again_where_needed():
+def test_the_compilers_code_is_released_and_read_again_when_it_is_needed():
     done = subprocess.run(
         [sys.executable, "-c", COMPILED], check=True, capture_output=True, text=True
     )
@@ -206,7 +206,7 @@ def test_the_code_of_the_compiler_is_given_back_and_read_again_where_needed():
 
 
 @linux
-def test_only_pages_that_are_as_in_their_file_are_given_back(tmp_path):
+def test_only_pages_that_are_as_in_their_file_are_released(tmp_path):
     file, size = tmp_path / "libwritten.so", 64_000_000
     file.write_bytes(b"a" * size)
     with file.open("rb") as stream:
@@ -267,6 +267,6 @@ def test_peak_memory_stays_below_the_limit_and_flat_as_rows_grow(tmp_path, group
         assert rows == n
         peaks.append(peak)
     assert max(peaks) < 400_000_000
-    # Ten times the rows (and row groups, or the size of the one): the same peak but for
-    # allocators' whims, of what is read and held at a time.
+    # Ten times the rows, in ten times the row groups or in one that is ten times as large: the
+    # same peak, except for what allocators keep.
     assert max(peaks) - min(peaks) < growth

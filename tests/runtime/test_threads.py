@@ -12,7 +12,7 @@ def test_prefetched_items_are_the_same_in_order():
     assert list(prefetch(range(100), 3)) == list(range(100))
 
 
-def test_a_producer_stays_only_so_far_ahead():
+def test_a_producer_stays_within_its_bound():
     made = []
 
     def items():
@@ -27,7 +27,7 @@ def test_a_producer_stays_only_so_far_ahead():
     reader.close()
 
 
-def test_an_error_of_the_producer_reaches_the_reader_after_what_came_before():
+def test_an_error_of_the_producer_reaches_the_consumer_after_what_came_before():
     def items():
         yield 1
         raise KeyError("here")
@@ -38,7 +38,7 @@ def test_an_error_of_the_producer_reaches_the_reader_after_what_came_before():
         next(reader)
 
 
-def test_a_reader_that_stops_ends_the_thread():
+def test_a_consumer_that_stops_ends_the_thread():
     before = threading.active_count()
     reader = prefetch(iter(int, 1), 1)  # never ends
     next(reader)
@@ -73,7 +73,7 @@ def test_a_worker_of_joblib_uses_the_threads_that_it_was_given(monkeypatch):
     cores = check_jobs(None)
     assert check_jobs(-1) == cores >= 1
     assert check_jobs(5) == 5
-    for told, used in (("1", 1), ("100000", cores), ("", cores), ("all", cores), ("0", cores)):
-        monkeypatch.setenv("NUMBA_NUM_THREADS", told)
+    for share, used in (("1", 1), ("100000", cores), ("", cores), ("all", cores), ("0", cores)):
+        monkeypatch.setenv("NUMBA_NUM_THREADS", share)
         assert check_jobs(None) == check_jobs(-1) == used
         assert check_jobs(5) == 5

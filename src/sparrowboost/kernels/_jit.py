@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from numba import njit
@@ -39,6 +40,10 @@ class _Cache(FunctionCache):
         super().__init__(function)
         stamp = self._impl.locator.get_source_stamp(), SOURCES
         self._cache_file = IndexDataCacheFile(self.cache_path, self._impl.filename_base, stamp)
+
+    def save_overload(self, sig, data):
+        with suppress(OSError):  # a full disk or a folder that is gone must not fail the job
+            super().save_overload(sig, data)
 
 
 # nogil: kernels run under plain threads.
