@@ -88,5 +88,5 @@ def ingest_to(
         if not resume:
             raise
         raise KeyboardInterrupt(
-            "the work done so far is kept; run the same command again to continue."
+            "the work done so far is kept; run the same command again to go on."
         ) from None
