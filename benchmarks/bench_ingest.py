@@ -1,6 +1,6 @@
 """From a Parquet file to binned data that can be trained on: seconds and peak memory.
 
-    python benchmarks/bench_ingest.py            who is how fast      -> results/ingest.json
+    python benchmarks/bench_ingest.py            all contestants      -> results/ingest.json
     python benchmarks/bench_ingest.py --flat     memory against rows  -> results/ingest_memory.json
 
     read           ParquetFile.iter_batches() as it comes: reads ahead, whole row groups in memory
@@ -9,9 +9,9 @@
     xgboost        ExtMemQuantileDMatrix, cache on disk; it walks through the file four times
     lightgbm       read_table, then Dataset.construct(), all in memory
 
-Everyone runs in a process of its own, with every core of the machine. It imports, then works once
-on a tiny table (so that code is compiled and threads are up), then the clock starts. The file is
-in the page cache before the first round. Stores and caches are written beside the data.
+Each run has a process of its own and all cores. It imports, runs once on a tiny table (so that code
+is compiled and threads are up), then the clock starts. The file is in the page cache before the
+first round. Stores and caches are written beside the data.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ PAGE_CACHE = "warm: the file is read once before the first round"
 FLOORS = {
     "xgboost": 3.0,
     "lightgbm": 1.0,
-    # A target: sparrow takes at most 2.5 times a bare read. A soft one at 10 M rows, where reading
-    # ahead makes the bare read several times slower than read-bounded.
+    # A target: sparrow takes at most 2.5 times a bare read. It is easily met at 10 M rows, where
+    # reading ahead makes the bare read several times slower than read-bounded.
     "read": 1 / 2.5,
 }
 FLAT_RATIO = 1.10  # largest / smallest peak RSS
@@ -56,8 +56,8 @@ FLAT_RATIO = 1.10  # largest / smallest peak RSS
 Run = dict[str, Any]
 
 
-# -- contestants: (table, scratch folder) -> what was made, its rows ------------------------------
-#    What was made is handed back so that freeing it is not timed.
+# -- contestants: (table, scratch folder) -> result, its rows ------------------------------
+#    The result is returned so that freeing it is not timed.
 
 
 def read(table: Path, scratch: Path) -> tuple[object, int]:
@@ -161,7 +161,7 @@ def child(name: str, table: Path, tiny: Path) -> Run:
 
 
 def large(folder: Path, rows: int) -> Path:
-    """The made table of so many rows, made at most once, in the page cache."""
+    """The synthetic table of n rows, written at most once, in the page cache."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"large-{rows}x{FEATURES}.parquet"
     if not path.exists():
@@ -175,12 +175,12 @@ def large(folder: Path, rows: int) -> Path:
 
 
 def timed(name: str, table: Path, rows: int, tiny: Path) -> Run:
-    os.sync()  # what the one before left to be written is not this one's to wait for
+    os.sync()  # this run should not wait for writes of the one before
     load = os.getloadavg()[0]
     argv = [__file__, "--child", name, "--table", str(table), "--tiny", str(tiny)]
     run = measure.run_child(argv)
     if run["rows"] != rows:
-        raise RuntimeError(f"{name} took in {run['rows']} of the {rows} rows of {table}.")
+        raise RuntimeError(f"{name} read {run['rows']} of the {rows} rows of {table}.")
     return {"contestant": name, **run, "load_before": round(load, 2)}
 
 

@@ -1,4 +1,4 @@
-"""Damaged files: how they are made, and what reading them may lead to.
+"""Damaged files: how they are made, and what reading them may result in.
 
 Whatever bytes a file has, reading it ends in one of Sparrow's errors, of one line, or in the rows
 that another reader finds in the same bytes: Arrow, numpy, or a few lines of Python. Readers are run
@@ -6,7 +6,7 @@ in a child process of many cases, since a crash would take the tests with it:
 
     python fuzzing.py 100 folder t.csv t.arrow
 
-What a case was is in the folder when a child has ended too soon.
+If a child crashes, the folder has the file that it was reading.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from sparrowboost.readers.formats import plain_words
 
 HANG_SECONDS = 60.0  # a case takes some ten milliseconds
 ROWS = 200
-SPAN = 1 << 16  # places in a file are drawn as parts of this
+SPAN = 1 << 16  # positions in a file are drawn as fractions of this
 TABLE = small_table(ROWS).drop(["w"])
 
 # -- damage ----------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ a_bit = st.builds(lambda at, bit: [("flip", at, 0, 0, bit)], places, st.integers
 
 
 def damaged(data: bytes, how: list[tuple[str, int, int, int, int]]) -> bytes:
-    """The bytes of a file after some accidents."""
+    """The bytes of a file after some damage."""
     out = bytearray(data)
     for what, first, second, length, byte in how:
         if not out:
@@ -76,7 +76,7 @@ def damaged(data: bytes, how: list[tuple[str, int, int, int, int]]) -> bytes:
 
 
 def fuzzing(examples: int) -> settings:
-    """The same cases each time, and so many of them."""
+    """Settings for a fixed sequence of cases."""
     return settings(
         max_examples=examples,
         derandomize=True,
@@ -87,7 +87,7 @@ def fuzzing(examples: int) -> settings:
     )
 
 
-# -- whole files, and what others read of damaged ones ---------------------------------------------
+# -- whole files, and what other readers find in damaged ones -------------------------------------
 
 
 def parquet_bytes(**how) -> bytes:
@@ -104,7 +104,7 @@ def arrow_bytes(table: pa.Table = TABLE, **how) -> bytes:
 
 
 def with_views() -> pa.Table:
-    """Words in dictionaries, and as views, of which some are long."""
+    """Strings in dictionaries and in views, some of them long."""
     color = TABLE["color"].combine_chunks()
     words = [None if word is None else word * 6 for word in color.to_pylist()]
     table = TABLE.set_column(2, "color", color.dictionary_encode())
@@ -167,7 +167,7 @@ NULLS = {
 
 
 def read_csv(path: Path) -> dict[str, list]:
-    """Texts, with Python's reader; what they mean is for `as_meant` to say."""
+    """Strings, by Python's reader; `as_meant` converts them."""
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     rows = csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""))
     header, *rows = [row for row in rows if row and row != [""]]
@@ -189,7 +189,7 @@ def read_libsvm(path: Path) -> dict[str, list]:
 
 
 def as_meant(values: list[str], kind: str) -> list:
-    """Texts as the values of a column of this kind."""
+    """Strings as values of a column of this kind."""
     if kind == "category":
         return [None if v in NULLS else words(v) for v in values]
     number = float if kind.startswith("float") else int
@@ -215,7 +215,7 @@ FORMATS = {
 
 
 def check_reading(path: Path, name: str) -> bool:
-    """Whether rows were read; if so, that others read the same."""
+    """Whether rows were read; if so, check that other readers find the same."""
     _, read, label = FORMATS[name]
     try:
         dataset = ingest(path, label=label, verbose=0)

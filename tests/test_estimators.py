@@ -693,7 +693,7 @@ def test_wrong_input_is_reported(numbers, frame, tmp_path):
         (
             (pd.DataFrame(X).rename(columns=lambda c: f"c{c // 2}"), y),
             {},
-            "'c0' is there more than",
+            "'c0' appears more than",
         ),
         ((pa.table(list(X.T), ["a"] * X.shape[1]), y), {}, "'a' appears more than once"),
     ]

@@ -325,7 +325,7 @@ def test_failing_writer_leaves_nothing(tmp_path, monkeypatch, small):
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_full_disk_is_told_with_the_path_and_the_bytes_of_the_row_group(
+def test_full_disk_is_reported_with_the_path_and_the_bytes_of_the_row_group(
     tmp_path, monkeypatch, small, code
 ):
     groups = []
@@ -342,7 +342,7 @@ def test_full_disk_is_told_with_the_path_and_the_bytes_of_the_row_group(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
-def test_disk_full_from_the_first_byte_is_told_too(tmp_path, monkeypatch, small):
+def test_disk_full_from_the_first_byte_is_reported_too(tmp_path, monkeypatch, small):
     monkeypatch.setattr("sparrowboost.runtime.disk.secrets.token_hex", lambda n: "0" * 2 * n)
     (tmp_path / ".t.parquet.00000000.partial").symlink_to("/dev/full")
     with pytest.raises(DiskFullError, match=r"t\.parquet: the disk is full"):

@@ -23,7 +23,7 @@ TABLE = small_table(200)
 
 @pytest.fixture
 def store(tmp_path):
-    """A path for a store, of which nothing may be left after an error."""
+    """A path for a store; after an error, nothing may be left there."""
     folder = tmp_path / "out"
     folder.mkdir()
     yield folder / "store"
@@ -54,7 +54,7 @@ def test_no_such_file(store, tmp_path):
     fails(store, tmp_path, "no file of a supported format")
 
 
-def test_remote_paths_are_told_how(store):
+def test_remote_paths_are_refused_with_advice(store):
     fails(store, "s3://bucket/x.parquet", "only local files", "pyarrow.dataset")
 
 
@@ -189,7 +189,7 @@ def test_truncated_files(store, tmp_path):
     fails(store, tmp_path / "t.csv.gz", "t.csv.gz", "gzip")
 
 
-def test_libsvm_lines_that_are_not(store, tmp_path):
+def test_libsvm_lines_that_are_malformed(store, tmp_path):
     good = "1 1:2 3:4\n-1 2:1\n"
     fails(store, write(tmp_path / "a.svm", good + "1 x:3\n"), "row 3", "1 x:3", label=None)
     fails(store, write(tmp_path / "a.svm", good + "1 3:x\n"), "row 3", "1 3:x", label=None)

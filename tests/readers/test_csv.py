@@ -82,7 +82,7 @@ def test_stray_quotes_within_cells_are_text(tmp_path):
 
 
 def naive_swallowing(data):
-    """The first quote that opens a cell over lines and does not close it, byte by byte."""
+    """The first quote of a cell that spans lines and is not closed, byte by byte."""
     opened_at, spans, place = None, False, 0
     while place < len(data):
         char = data[place : place + 1]
@@ -124,8 +124,8 @@ def test_cells_over_lines_do_not_poison_the_sample(tmp_path):
     assert t.categories == ("text\n77,phantom,1\nmore",)
     source = opened(path)
     assert 0.9 < source.n_rows / 60_000 < 1.1
-    peeked = sum(b.num_rows for b in source.sample(["x"], 20_000, np.random.default_rng(0)))
-    assert 0.9 < peeked / 20_000 < 1.1
+    sampled = sum(b.num_rows for b in source.sample(["x"], 20_000, np.random.default_rng(0)))
+    assert 0.9 < sampled / 20_000 < 1.1
 
 
 # Whole numbers
@@ -238,7 +238,7 @@ def test_a_cell_longer_than_a_block_is_read(tmp_path):
     assert values(opened(path), "t")[199_999:200_002] == ["a1", long, "a0"]
 
 
-def test_a_row_too_long_to_be_read_is_told_the_limit(tmp_path, monkeypatch):
+def test_a_row_too_long_to_be_read_is_refused_with_the_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(csv_module, "BLOCK_BYTES", 1 << 17)
     monkeypatch.setattr(csv_module, "MAX_BLOCK_BYTES", 1 << 20)
     path = write(tmp_path / "w.csv", "t,y\n" + "a,0\nb,1\n" * 200_000 + "z" * 3_000_000 + ",1\n")
@@ -294,17 +294,17 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path, monkeypatch):
     fails(path, "x.csv", "Permission denied")
 
 
-def test_equal_random_states_peek_at_the_same_rows(tmp_path):
+def test_equal_random_states_sample_the_same_rows(tmp_path):
     rows = "".join(f"{i},{'x' * (i // 3000)}\n" for i in range(60_000))
     source = opened(write(tmp_path / "p.csv", "i,t\n" + rows))
 
-    def peeked():
+    def sampled():
         rng = np.random.default_rng(3)
         return pa.Table.from_batches(source.sample(["i"], 1000, rng)).column(0).to_pylist()
 
-    first = peeked()
+    first = sampled()
     list(source.sample(["t"], 50_000, np.random.default_rng(4)))
-    assert peeked() == first
+    assert sampled() == first
 
 
 CHILD = """
@@ -329,7 +329,7 @@ def test_reading_fifty_columns_stays_below_the_memory_limit(tmp_path):
     assert int(out.stdout) < limit
 
 
-def test_nobody_reads_on_when_reading_has_ended(tmp_path, monkeypatch):
+def test_no_thread_reads_on_after_reading_has_ended(tmp_path, monkeypatch):
     # Arrow's own thread would: if the interpreter ends meanwhile, it aborts the process.
     path = write(tmp_path / "t.csv", "x,y\n" + "1,2\n" * 500_000)
     read, inside, calls = QuoteWatch.read, [], []

@@ -75,7 +75,7 @@ def refused(error):
 
 
 def survives(cases, whole, others, check, error):
-    """Each accident to a copy of one of the folders is told in one line, or changes nothing."""
+    """Each accident to a copy of one of the folders is reported in one line, or changes nothing."""
     outcomes = set()
 
     @fuzzing(cases)

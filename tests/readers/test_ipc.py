@@ -1,4 +1,4 @@
-"""Rows of Arrow IPC files, read from where they lie: the same as Arrow reads."""
+"""Rows of Arrow IPC files, read by offset: the same as Arrow reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WORDS = ["", "red", "a word of more than twelve bytes", "ünï", "x" * 300, None
 
 
 def table_of_all_types(n=N, seed=0):
-    """Columns of every sort that can be a feature, with nulls, and some that cannot between."""
+    """Columns of all types that can be features, with nulls, between some that cannot."""
     rng = np.random.default_rng(seed)
 
     def some(values, type_):
@@ -184,7 +184,7 @@ def test_a_dictionary_that_grows_is_read_with_all_its_words(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["one", "many", "packed"])
-def test_a_file_that_is_cut_off_while_it_is_read_is_told(files, tmp_path, name):
+def test_a_file_that_is_cut_off_while_it_is_read_is_reported(files, tmp_path, name):
     path = tmp_path / "t.arrow"
     path.write_bytes(files[name].read_bytes())
     source = ipc.IpcFile(path, "t.arrow")

@@ -115,7 +115,7 @@ def test_labels_and_weights_are_read_from_files_beside_the_source(tmp_path, shap
     assert stored_rows(dataset) == expected
 
 
-def test_files_that_are_no_labels_are_told(tmp_path):
+def test_files_that_are_no_labels_are_reported(tmp_path):
     table = pa.table({"x": NUMBERS[:, 1]})
     for array, says in (
         (NUMBERS, r"y\.npy: has shape \(300, 7\)"),
@@ -132,7 +132,7 @@ def test_files_that_are_no_labels_are_told(tmp_path):
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_a_file_that_became_shorter_is_told(tmp_path, order):
+def test_a_file_that_became_shorter_is_reported(tmp_path, order):
     path = saved(tmp_path / "t.npy", NUMBERS, order)
     source = npy.from_npy(path, "t.npy")
     os.truncate(path, path.stat().st_size - 1)

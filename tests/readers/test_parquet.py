@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparrowboost import DataError
-from sparrowboost.readers.parquet import ParquetFile
+from sparrowboost.readers.parquet import ParquetFile, _checked
 
 
 def words(rng, n, distinct, missing, runs):
@@ -42,7 +42,7 @@ def some_table(seed, n=5_000):
 
 
 def count_metadata():
-    # Not isinstance, which asks the object: among all there are may be a proxy of one that is gone.
+    # Not isinstance, which asks the object: it may be a weak proxy of one that is gone.
     return sum(type(one) is pq.FileMetaData for one in gc.get_objects())
 
 
@@ -50,7 +50,7 @@ def test_the_metadata_of_a_file_that_is_read_again_and_again_is_kept_once_at_mos
     pq.write_table(some_table(0), tmp_path / "t.parquet", row_group_size=500)
     gc.collect()
     before = count_metadata()
-    gc.disable()  # a schema and its metadata hold each other until garbage is looked for
+    gc.disable()  # a schema and its metadata form a reference cycle
     try:
         source = ParquetFile(str(tmp_path / "t.parquet"))
         for _ in range(3):
@@ -61,7 +61,7 @@ def test_the_metadata_of_a_file_that_is_read_again_and_again_is_kept_once_at_mos
 
 
 def as_words(table):
-    """The table with its dictionaries written out."""
+    """The table with its dictionaries decoded."""
     columns = [c.cast(pa.string()) if pa.types.is_dictionary(c.type) else c for c in table.columns]
     return pa.table([c.combine_chunks() for c in columns], table.column_names)
 
@@ -98,6 +98,22 @@ def test_files_of_all_sorts_are_read_as_arrow_reads_them(
     assert read(path, names, rows).equals(as_words(table.select(names)))
 
 
+def test_indices_into_small_dictionaries_are_bytes(tmp_path):
+    pq.write_table(some_table(0), tmp_path / "t.parquet")
+    batch = next(ParquetFile(str(tmp_path / "t.parquet")).blocks(["four", "five", "many"], 999))
+    types = {name: batch.schema.field(name).type.index_type for name in batch.schema.names}
+    # With missing values, and with more than 256 words, they stay as Arrow reads them.
+    assert types == {"four": pa.uint8(), "five": pa.int32(), "many": pa.int32()}
+
+
+@pytest.mark.parametrize("index", [-1, 2, 256])
+def test_an_index_beyond_its_dictionary_is_an_error(index):
+    indices = pa.array([0, 1, index], pa.int32())
+    column = pa.DictionaryArray.from_arrays(indices, ["a", "b"], safe=False)
+    with pytest.raises(pa.ArrowInvalid, match="out of bounds"):
+        _checked(pa.record_batch([column], ["c"]))
+
+
 def test_required_columns_have_no_levels(tmp_path):
     schema = pa.schema([pa.field("a", pa.string(), nullable=False)])
     table = pa.table({"a": ["x", "y", "y", "z"] * 500}, schema=schema)
@@ -129,7 +145,7 @@ def test_words_stored_as_differences_are_read(tmp_path, encoding):
     assert read(tmp_path / "t.parquet", table.column_names, 300).equals(table)
 
 
-def test_a_damaged_page_is_told(tmp_path):
+def test_a_damaged_page_is_reported(tmp_path):
     path = tmp_path / "t.parquet"
     table = some_table(1).select(["four", "five"])
     pq.write_table(table, path, compression="NONE", write_page_checksum=True)
@@ -153,7 +169,7 @@ def test_damage_without_checksums_never_hangs_or_crashes(tmp_path):
     good = bytearray(path.read_bytes())
     rng = np.random.default_rng(0)
     body = len(good) - int.from_bytes(good[-8:-4], "little") - 8
-    told = 0
+    refused = 0
     for _ in range(150):
         bad = good.copy()
         for position in rng.integers(4, body, rng.integers(1, 20)):
@@ -162,5 +178,5 @@ def test_damage_without_checksums_never_hangs_or_crashes(tmp_path):
         try:
             assert read(path, table.column_names, 700).num_rows == table.num_rows
         except DataError:
-            told += 1
-    assert told > 0
+            refused += 1
+    assert refused > 0

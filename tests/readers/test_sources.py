@@ -118,7 +118,7 @@ def test_numpy_times_mean_what_they_say():
         ]  # fmt: skip
 
 
-def test_arrays_that_are_no_table_are_told_what_to_pass():
+def test_arrays_that_are_no_table_are_refused_with_advice():
     fails(X[:, 0], "shape (400,)", "reshape(-1, 1)", label=Y)
     fails(np.array([[1, "a"], ["b", 2]], object), "column 'f0' mixes types", label=[0, 1])
     fails(np.array([[1j]]), "neither a number", label=[0])
@@ -144,7 +144,7 @@ def test_two_columns_of_one_name_are_refused_by_name(tmp_path):
     fails(tmp_path / "t.arrow", "t.arrow", says)
 
 
-def test_frames_that_cannot_be_read_are_told_what_to_pass():
+def test_frames_that_cannot_be_read_are_refused_with_advice():
     sparse = pd.DataFrame({"a": pd.arrays.SparseArray([0, 0, 1]), "y": [0, 1, 1]})
     fails(sparse, "column 'a' is sparse", "to_dense()")
     fails(pd.DataFrame({"a": [1, "x", 2.5], "y": [0, 1, 1]}), "'a'", "make each column one type")
@@ -212,7 +212,7 @@ def test_an_error_of_ones_own_producer_comes_through_unchanged():
     fails(stream(ConnectionError(5, "mine")), "mine", error=ConnectionError)
 
 
-def test_a_disk_that_fills_while_a_stream_is_kept_is_told(tmp_path, monkeypatch):
+def test_a_disk_that_fills_while_a_stream_is_kept_is_reported(tmp_path, monkeypatch):
     class Full:
         def __enter__(self):
             return self
@@ -282,7 +282,7 @@ def test_a_libsvm_index_too_large_for_dense_bins_is_named_by_row(tmp_path):
 
 
 class Counted:
-    """A part with rows 0, 1, ... that notes how many are peeked at."""
+    """A part with rows 0, 1, ... that records how many are sampled."""
 
     def __new__(cls, n, seen):
         source = from_table(pa.table({"x": np.arange(n)}))
@@ -303,12 +303,12 @@ class Counted:
 def test_many_files_give_as_many_rows_to_the_sample_as_are_asked_for(sizes):
     seen = []
     files = ConcatenatedSource([Counted(n, seen) for n in sizes])
-    peeked = list(files.sample(["x"], 200_000, np.random.default_rng(0)))
+    sampled = list(files.sample(["x"], 200_000, np.random.default_rng(0)))
     # Each file cuts its share into 256 runs, whose lengths are rounded up.
     assert 200_000 <= sum(seen) <= 1.1 * 200_000
-    assert peeked[-1] is PART_DONE
+    assert sampled[-1] is PART_DONE
     again = files.sample(["x"], 200_000, np.random.default_rng(0))
-    assert all(a is b or a.equals(b) for a, b in zip(peeked, again, strict=True))
+    assert all(a is b or a.equals(b) for a, b in zip(sampled, again, strict=True))
 
 
 def test_every_row_of_many_files_is_as_likely_in_the_sample_as_any_other():

@@ -224,7 +224,7 @@ class _Chromosome:
     dropped: dict[str, npt.NDArray[np.int64]]  # the same, of sites that are left out
 
 
-# what NumPy raises on a file that is no .npz or is damaged, and _parse_chromosome on a wrong one
+# raised by NumPy if a file is damaged or not an .npz, and by _parse_chromosome if it is wrong
 _UNREADABLE = (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile, zlib.error)
 
 
@@ -258,17 +258,17 @@ def _parse_chromosome(arrays: dict[str, npt.NDArray[Any]]) -> _Chromosome:
     if (np.diff(edges) < 0).any():
         raise ValueError("nruns are not in order within 0 ... n")
     known = edges.reshape(-1, 2)  # what lies between the runs of N
-    places = {}
+    positions = {}
     for name in ("acc_plus", "acc_minus", "drop_plus", "drop_minus"):
-        places[name] = arrays[name].astype(np.int64).ravel()
-        if ((places[name] < 0) | (places[name] >= n)).any():
+        positions[name] = arrays[name].astype(np.int64).ravel()
+        if ((positions[name] < 0) | (positions[name] >= n)).any():
             raise ValueError(f"{name} has positions outside 0 ... n - 1")
     return _Chromosome(
         packed=packed,
         n=n,
         known=known,
-        acceptors={"plus": places["acc_plus"], "minus": n - 1 - places["acc_minus"]},
-        dropped={"plus": places["drop_plus"], "minus": n - 1 - places["drop_minus"]},
+        acceptors={"plus": positions["acc_plus"], "minus": n - 1 - positions["acc_minus"]},
+        dropped={"plus": positions["drop_plus"], "minus": n - 1 - positions["drop_minus"]},
     )
 
 
@@ -306,7 +306,7 @@ def _sites(
     """Find every AG whose window stays in one run of the part, and label it."""
     found = [np.empty(0, dtype=np.int32)]
     for start, stop in _part_runs(chromosome, strand, part).tolist():
-        end = stop - AFTER + 1  # of the places an A may have
+        end = stop - AFTER + 1  # of the positions an A may have
         for lo in range(start + BEFORE, end, SCAN_BASES):
             hi = min(lo + SCAN_BASES, end)
             hits = (bases[lo:hi] == A) & (bases[lo + 1 : hi + 1] == G)

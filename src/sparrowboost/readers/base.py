@@ -143,9 +143,9 @@ def random_runs(n: int, wanted: int, rng: np.random.Generator) -> Iterator[tuple
     if wanted >= n:
         yield 0, n
         return
-    places = min(SAMPLE_RUNS, wanted)
-    edges = np.linspace(0, n, places + 1).astype(np.int64)
-    length = math.ceil(wanted / places)
+    n_runs = min(SAMPLE_RUNS, wanted)
+    edges = np.linspace(0, n, n_runs + 1).astype(np.int64)
+    length = math.ceil(wanted / n_runs)
     for low, high in itertools.pairwise(edges):
         start = int(rng.integers(low, max(low, high - length) + 1))
         yield start, min(start + length, int(high))

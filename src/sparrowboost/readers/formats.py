@@ -165,7 +165,7 @@ def _is_whole_file(fragment: Any, schema: pa.Schema) -> bool:
 
 
 def check_format(format: str | None) -> None:
-    """A DataError if there is no format of this name."""
+    """A DataError if the format is unknown."""
     if format is not None and format not in FORMATS:
         raise DataError(f"format {format!r} is not known; it is one of {', '.join(FORMATS)}.")
 

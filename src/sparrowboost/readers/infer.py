@@ -78,7 +78,7 @@ def _number(texts: pa.ChunkedArray) -> Meaning:
         except pa.ArrowInvalid:
             continue
         if max(-bounds["min"], bounds["max"]) > EXACT:
-            # As strings, so that a later 1.5 is no error.
+            # As strings, so that a later 1.5 is not an error.
             return Meaning("int64" if kind == "int64" else "uint64", type_, as_text=True)
         break
     return Meaning("float64", pa.float64())
@@ -116,13 +116,13 @@ def cast_texts(texts: pa.Array, type_: pa.DataType) -> tuple[pa.Array, int | Non
             pass
     # One by one, for a block with an odd cell.
     values, junk = [], None
-    for place, text in enumerate(texts.to_pylist()):
+    for index, text in enumerate(texts.to_pylist()):
         value = None
         if text is not None:
             try:
                 value = _cast_one(text, type_)
             except (ValueError, pa.ArrowInvalid):
-                junk = place if junk is None else junk
+                junk = index if junk is None else junk
         values.append(value)
     return _array(values, type_), junk
 

@@ -24,10 +24,10 @@ def from_array(array: np.ndarray, name: str = "array") -> RandomAccessSource:
     if array.dtype == object:
         return _from_objects(array, names, name)
     type_ = arrow_type(array.dtype, name)
-    place = {column: j for j, column in enumerate(names)}
+    index = {column: j for j, column in enumerate(names)}
 
     def read(start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
-        wanted = [place[c] for c in columns]
+        wanted = [index[c] for c in columns]
         rows = array[start:stop]
         if wanted != list(range(len(names))):
             rows = rows[:, wanted]
@@ -77,10 +77,10 @@ def from_sparse(matrix: Any, name: str = "sparse matrix") -> RandomAccessSource:
     matrix = matrix.tocsr()
     names = [f"f{j}" for j in range(matrix.shape[1])]
     type_ = arrow_type(matrix.dtype, name)
-    place = {column: j for j, column in enumerate(names)}
+    index = {column: j for j, column in enumerate(names)}
 
     def read(start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
-        rows = matrix[start:stop][:, [place[c] for c in columns]]
+        rows = matrix[start:stop][:, [index[c] for c in columns]]
         return _batch([arrow_column(a, type_) for a in rows.toarray(order="F").T], columns)
 
     return RandomAccessSource(name, pa.schema([(c, type_) for c in names]), matrix.shape[0], read)
@@ -106,7 +106,7 @@ def from_pandas(frame: Any, name: str = "frame") -> RandomAccessSource:
             "frame.sparse.to_coo() if all columns are."
         )
     schema = _pandas_schema(frame, name)
-    place = {column: j for j, column in enumerate(schema.names)}
+    index = {column: j for j, column in enumerate(schema.names)}
 
     # Plain numbers are views of numpy arrays, which are sliced much faster than a frame.
     plain = {
@@ -119,7 +119,7 @@ def from_pandas(frame: Any, name: str = "frame") -> RandomAccessSource:
         type_ = schema.field(column).type
         if column in plain:
             return pa.array(plain[column][start:stop].copy(), type=type_, from_pandas=True)
-        array = pa.Array.from_pandas(frame.iloc[start:stop, place[column]], type=type_)
+        array = pa.Array.from_pandas(frame.iloc[start:stop, index[column]], type=type_)
         return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
     def read(start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:

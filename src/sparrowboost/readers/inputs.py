@@ -86,7 +86,7 @@ def categorical_names(given: Any, X: Any) -> list[Any] | None:
         return items
     names = column_names(X)
     if names is None:
-        raise DataError("categorical_features: for a file or stream, give names of columns.")
+        raise DataError("categorical_features: for a file or stream, give the names of columns.")
     if all(isinstance(item, bool | np.bool_) for item in items):
         if len(items) != len(names):
             raise DataError(

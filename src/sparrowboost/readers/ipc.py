@@ -60,28 +60,28 @@ class IpcFile:
                 self._footer = read_footer(file.fileno(), size)
                 if len(self._footer.batches) != reader.num_record_batches:
                     raise pa.ArrowInvalid("its footer is damaged")
-                counts, self._places = self._look_through(file.fileno())
+                counts, self._positions = self._look_through(file.fileno())
         self._ends = list(itertools.accumulate(counts))
         check_names(name, self.columns)
         self.n_rows = sum(counts)
 
     def _look_through(self, file: int) -> tuple[list[int], list[Extent] | None]:
         """Rows of each record batch, and where columns lie if rows can be read directly."""
-        places = extents(self._schema)
+        positions = extents(self._schema)
         flat = self._footer.big_endian == (sys.byteorder == "big")
         counts = []
         for block in self._footer.batches:
-            layout = read_layout(file, block, places[-1] if places else None)
+            layout = read_layout(file, block, positions[-1] if positions else None)
             counts.append(layout.n_rows)
             flat = flat and layout.version == V5 and not layout.packed
-        return counts, places if flat else None
+        return counts, positions if flat else None
 
     def _types(self, columns: Sequence[str]) -> list[pa.DataType]:
         return [self._schema.field(c).type for c in columns]
 
     def _whole(self, columns: Sequence[str]) -> bool:
         """Whether Arrow must read these columns of a whole record batch at once."""
-        return self._places is None or None in map(form_of, self._types(columns))
+        return self._positions is None or None in map(form_of, self._types(columns))
 
     def kind(self, column: str) -> Kind:
         return kind_of(column, self._schema.field(column).type)
@@ -89,12 +89,12 @@ class IpcFile:
     def reading_bytes(self, columns: Sequence[str]) -> int:
         """Dictionaries, and columns that Arrow reads, packed and unpacked."""
         coded = any(map(pa.types.is_dictionary, self._types(columns)))
-        words = int(self._footer.dictionaries["body"].sum()) if coded else 0
+        dictionaries = int(self._footer.dictionaries["body"].sum()) if coded else 0
         if not self._ends or not self._whole(columns):
-            return words
+            return dictionaries
         rows = max(b - a for a, b in itertools.pairwise([0, *self._ends]))
         packed = int(self._footer.batches["body"].max()) // len(self.columns)
-        return words + (rows * VALUE_BYTES + packed) * len(columns)
+        return dictionaries + (rows * VALUE_BYTES + packed) * len(columns)
 
     def partitions(self) -> list[int]:
         return []
@@ -136,12 +136,12 @@ class IpcFile:
     def _flat(self, columns: Sequence[str]) -> Iterator[Callable[[int], Rows]]:
         """A function from a batch's number to its rows, read on demand."""
         coded = [c for c in columns if pa.types.is_dictionary(self._schema.field(c).type)]
-        assert self._places is not None
+        assert self._positions is not None
         with open(self._path, "rb", buffering=0) as opened:
-            file, words = opened.fileno(), {}
+            file, dictionaries = opened.fileno(), {}
             if coded:
-                words = read_dictionaries(file, self._footer, self._schema, coded)
-            wanted = flat_columns(self._schema, self._places, columns, words)
+                dictionaries = read_dictionaries(file, self._footer, self._schema, coded)
+            wanted = flat_columns(self._schema, self._positions, columns, dictionaries)
 
             def batch(index: int) -> Rows:
                 layout = read_layout(file, self._footer.batches[index])

@@ -59,31 +59,31 @@ class Fields:
             raise struct.error
         return int(struct.unpack_from(form, self._data, at)[0])
 
-    def place(self, field: int) -> int | None:
+    def position(self, field: int) -> int | None:
         """The offset of a field; None if it is absent."""
         entry = 4 + 2 * field
         offset = self._read("<H", self._entries + entry) if entry < self._n_bytes else 0
         return self._at + offset if offset else None
 
     def has(self, field: int) -> bool:
-        return self.place(field) is not None
+        return self.position(field) is not None
 
     def number(self, field: int, form: str) -> int:
-        place = self.place(field)
-        return 0 if place is None else self._read(form, place)
+        position = self.position(field)
+        return 0 if position is None else self._read(form, position)
 
     def table(self, field: int) -> Fields:
-        place = self.place(field)
-        if place is None:
+        position = self.position(field)
+        if position is None:
             raise struct.error
-        return Fields(self._data, place + self._read("<I", place))
+        return Fields(self._data, position + self._read("<I", position))
 
     def vector(self, field: int, dtype: Any) -> npt.NDArray[Any]:
         """The items of a vector, over the same memory."""
-        place = self.place(field)
-        if place is None:
+        position = self.position(field)
+        if position is None:
             return np.empty(0, dtype)
-        start = place + self._read("<I", place)
+        start = position + self._read("<I", position)
         return np.frombuffer(self._data, dtype, self._read("<I", start), start + 4)
 
 
@@ -165,11 +165,13 @@ def _parse_layout(head: bytearray, body_bytes: int) -> Layout:
             buffers=batch.vector(2, "<2i8"),
             views=batch.vector(4, "<i8"),
         )
-    places, sizes = layout.buffers.T
+    positions, sizes = layout.buffers.T
     if (
         header != (-1, len(head) - HEAD_BYTES, RECORD_BATCH, body_bytes)
         or layout.n_rows < 0
-        or ((places < 0) | (places % 8 != 0) | (sizes < 0) | (sizes > body_bytes - places)).any()
+        or (
+            (positions < 0) | (positions % 8 != 0) | (sizes < 0) | (sizes > body_bytes - positions)
+        ).any()
         or (layout.views < 0).any()
     ):
         raise pa.ArrowInvalid("the metadata of a record batch is inconsistent")
@@ -178,9 +180,9 @@ def _parse_layout(head: bytearray, body_bytes: int) -> Layout:
 
 def _verify(head: bytearray, metadata: Fields) -> None:
     """Let Arrow verify the metadata, as that of a message without a body."""
-    alone, place = bytearray(head), metadata.place(3)
-    if place is not None:
-        struct.pack_into("<q", alone, HEAD_BYTES + place, 0)
+    alone, position = bytearray(head), metadata.position(3)
+    if position is not None:
+        struct.pack_into("<q", alone, HEAD_BYTES + position, 0)
     pa.ipc.read_message(pa.py_buffer(alone))
 
 
@@ -222,19 +224,19 @@ def read_dictionaries(
     sizes = dictionaries["metadata"].astype(np.int64) + dictionaries["body"]
     starts = len(START) + np.cumsum(sizes) - sizes
     end = len(START) + int(sizes.sum())
-    places = dictionaries["at"].tolist()
+    positions = dictionaries["at"].tolist()
     dictionaries["at"] = starts
     batches["at"], batches["metadata"], batches["body"] = end, len(head), body_bytes
     rest = b"".join((head, bytes(body_bytes), data, len(data).to_bytes(4, "little"), MAGIC))
     small = np.empty(end + len(rest), np.uint8)
     small[: len(START)] = np.frombuffer(START, np.uint8)
-    for place, start, size in zip(places, starts.tolist(), sizes.tolist(), strict=True):
-        read_exactly(file, small[start : start + size], place)
+    for position, start, size in zip(positions, starts.tolist(), sizes.tolist(), strict=True):
+        read_exactly(file, small[start : start + size], position)
     small[end:] = np.frombuffer(rest, np.uint8)
     batch = pa.ipc.open_file(pa.py_buffer(small)).get_batch(0)
     found = {name: batch.column(name).dictionary for name in columns}
-    for words in found.values():
-        words.validate(full=True)  # Arrow does not by itself
+    for dictionary in found.values():
+        dictionary.validate(full=True)  # Arrow does not by itself
     return found
 
 

@@ -17,8 +17,8 @@ INLINE_BYTES = 12  # of a string that is stored in its view
 VIEW_BITS = 128
 NEAR_BYTES = 1 << 14  # of a gap between two strings: smaller ones are read, larger ones skipped
 
-Form = Literal["values", "words", "long words", "views", "nothing"]
-N_BUFFERS = {"values": 2, "words": 3, "long words": 3, "views": 2, "nothing": 0}
+Form = Literal["values", "strings", "large strings", "views", "nothing"]
+N_BUFFERS = {"values": 2, "strings": 3, "large strings": 3, "views": 2, "nothing": 0}
 Buffer = Sequence[int]  # offset in the body, bytes
 Array = npt.NDArray[Any]
 
@@ -28,9 +28,9 @@ def form_of(type_: pa.DataType) -> Form | None:
     if pt.is_null(type_):
         return "nothing"
     if pt.is_string(type_) or pt.is_binary(type_):
-        return "words"
+        return "strings"
     if pt.is_large_string(type_) or pt.is_large_binary(type_):
-        return "long words"
+        return "large strings"
     if pt.is_string_view(type_) or pt.is_binary_view(type_):
         return "views"
     fixed = pt.is_primitive(type_) or pt.is_decimal(type_) or pt.is_fixed_size_binary(type_)
@@ -44,23 +44,23 @@ class FlatColumn(NamedTuple):
     type: pa.DataType
     form: Form
     at: Extent
-    words: pa.Array | None  # the dictionary
+    dictionary: pa.Array | None
 
 
 def flat_columns(
     schema: pa.Schema,
-    places: Sequence[Extent],
+    positions: Sequence[Extent],
     wanted: Sequence[str],
-    words: Mapping[str, pa.Array],
+    dictionaries: Mapping[str, pa.Array],
 ) -> list[FlatColumn]:
-    """Columns that are not nested, of a schema that may have nested ones; `places` by `extents`."""
-    at = dict(zip(schema.names, places, strict=False))  # the last one is the end of all columns
+    """The wanted columns, none of them nested, of a schema that may have nested ones."""
+    at = dict(zip(schema.names, positions, strict=False))  # the last one is the end of all columns
     found = []
     for name in wanted:
         type_ = schema.field(name).type
         form = form_of(type_)
         assert form is not None
-        found.append(FlatColumn(name, type_, form, at[name], words.get(name)))
+        found.append(FlatColumn(name, type_, form, at[name], dictionaries.get(name)))
     return found
 
 
@@ -96,7 +96,7 @@ class FlatBatch:
         start: int,
         n: int,
     ) -> pa.Array:
-        type_, form, words = column.type, column.form, column.words
+        type_, form, dictionary = column.type, column.form, column.dictionary
         if form == "nothing":
             return pa.nulls(n)
         skip = start % 8  # reading begins at a whole byte of validity bits
@@ -107,30 +107,30 @@ class FlatBatch:
         elif form == "views":
             parts = self._views(buffers, bits, start, n)
         else:
-            parts = self._words(buffers, np.int32 if form == "words" else np.int64, start, n)
+            parts = self._strings(buffers, np.int32 if form == "strings" else np.int64, start, n)
         memory = [None if bits is None else pa.py_buffer(bits), *map(pa.py_buffer, parts)]
-        plain = type_ if words is None else type_.index_type
+        plain = type_ if dictionary is None else type_.index_type
         array = pa.Array.from_buffers(plain, n - skip, memory, offset=skip)
-        if words is not None:  # checks the bounds of indices
-            return pa.DictionaryArray.from_arrays(array, words, ordered=type_.ordered)
+        if dictionary is not None:  # checks the bounds of indices
+            return pa.DictionaryArray.from_arrays(array, dictionary, ordered=type_.ordered)
         if not pt.is_primitive(type_):
             array.validate(full=True)
         return array
 
     def _bytes(self, buffer: Buffer, start: int, n: int) -> npt.NDArray[np.uint8]:
         """N bytes of a buffer from `start` on."""
-        place, size = buffer
+        position, size = buffer
         if start < 0 or n < 0 or n > size - start:
             raise pa.ArrowInvalid("a buffer is too short")
         out = np.empty(n, np.uint8)
-        read_exactly(self._file, out, self._body + place + start)
+        read_exactly(self._file, out, self._body + position + start)
         return out
 
     def _values(self, buffer: Buffer, bits: int, start: int, n: int) -> npt.NDArray[np.uint8]:
         """Values of some rows, `bits` bits each."""
         return self._bytes(buffer, start * bits // 8, -(-n * bits // 8))
 
-    def _words(self, buffers: Sequence[Buffer], dtype: type, start: int, n: int) -> list[Array]:
+    def _strings(self, buffers: Sequence[Buffer], dtype: type, start: int, n: int) -> list[Array]:
         """Offsets and strings of some rows."""
         bits = 8 * np.dtype(dtype).itemsize
         ends: Array = self._values(buffers[1], bits, start, n + 1).view(dtype)
@@ -150,10 +150,10 @@ class FlatBatch:
         rows = np.flatnonzero(views[:, 0] > INLINE_BYTES)
         if not len(rows):
             return [views.reshape(-1)]
-        length, buffer, place = (views[rows, part].astype(np.int64) for part in (0, 2, 3))
+        length, buffer, position = (views[rows, part].astype(np.int64) for part in (0, 2, 3))
         if not ((buffer >= 0) & (buffer < len(buffers) - 2)).all():
             raise pa.ArrowInvalid("a view refers to a missing buffer")
-        begin = (buffer << 32) + place  # keeps buffers far apart
+        begin = (buffer << 32) + position  # keeps buffers far apart
         order = np.argsort(begin, kind="stable")  # usually in order already
         ends = np.maximum.accumulate((begin + length)[order])
         rows, begin = rows[order], begin[order]
@@ -162,8 +162,8 @@ class FlatBatch:
         lasts = ends[np.append(np.flatnonzero(cuts), len(rows)) - 1]
         number = np.cumsum(cuts)
         views[rows, 2], views[rows, 3] = number, begin - firsts[number]
-        words: list[Array] = []
+        strings: list[Array] = []
         for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
             which, at = divmod(first, 1 << 32)
-            words.append(self._bytes(buffers[2 + which], at, last - first))
-        return [views.reshape(-1), *words]
+            strings.append(self._bytes(buffers[2 + which], at, last - first))
+        return [views.reshape(-1), *strings]

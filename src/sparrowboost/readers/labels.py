@@ -47,15 +47,15 @@ class LabelCoder:
         coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
         values = [_plain(value) for value in coded.dictionary.to_pylist()]
         if coded.null_count or None in values:
-            places = to_numpy(coded.indices.cast(pa.int64()), len(values))
-            missing = np.array([*(value is None for value in values), True])[places]
+            indices = to_numpy(coded.indices.cast(pa.int64()), len(values))
+            missing = np.array([*(value is None for value in values), True])[indices]
             if missing.any():
                 raise RowError(
                     int(np.argmax(missing)),
                     f"label {self._name!r} is missing; remove rows without a label.",
                 )
-        places = to_numpy(coded.indices)
-        used = np.bincount(places, minlength=len(values)) > 0
+        indices = to_numpy(coded.indices)
+        used = np.bincount(indices, minlength=len(values)) > 0
         codes = np.array(
             [
                 self._code(value) if use and value is not None else 0
@@ -63,7 +63,7 @@ class LabelCoder:
             ],
             np.uint8,
         )
-        return codes[places]
+        return codes[indices]
 
     def _quick(self, array: pa.Array) -> npt.NDArray[np.uint8] | None:
         """Codes of numbers that are all one of two known values, as in most blocks."""

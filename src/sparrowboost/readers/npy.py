@@ -55,9 +55,9 @@ class NpyFile:
         if self._by_column:
             with read_errors(self.name), open(self._path, "rb", buffering=0) as file:
                 for column, values in zip(wanted, out, strict=True):
-                    place = column * self.shape[0] + start
+                    position = column * self.shape[0] + start
                     read_exactly(
-                        file.fileno(), _bytes(values), self._offset + place * values.itemsize
+                        file.fileno(), _bytes(values), self._offset + position * values.itemsize
                     )
             return out
         low, high = min(wanted), max(wanted) + 1
@@ -87,12 +87,12 @@ class NpyFile:
         with read_errors(self.name), open(self._path, "rb", buffering=0) as file:
             for first in range(start, stop, len(piece)):
                 rows = piece[: stop - first]
-                place = self._offset + (first * d + low) * size
+                position = self._offset + (first * d + low) * size
                 if width == d:
-                    read_exactly(file.fileno(), _bytes(rows), place)
+                    read_exactly(file.fileno(), _bytes(rows), position)
                 else:
                     for i, row in enumerate(_bytes(rows).reshape(len(rows), -1)):
-                        read_exactly(file.fileno(), row, place + i * d * size)
+                        read_exactly(file.fileno(), row, position + i * d * size)
                 yield slice(first - start, first - start + len(rows)), rows
 
 
@@ -110,13 +110,13 @@ def from_npy(path: Path, name: str) -> RandomAccessSource:
         schema = pa.schema(list(types.items()))
         return RandomAccessSource(name, schema, array.shape[0], read_fields, in_memory=False)
     type_ = arrow_type(array.dtype, name)
-    place = {f"f{j}": j for j in range(array.shape[1])}
+    position = {f"f{j}": j for j in range(array.shape[1])}
 
     def read(start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
-        values = array.read(start, stop, [place[c] for c in columns])
+        values = array.read(start, stop, [position[c] for c in columns])
         return _batch([arrow_column(column, type_) for column in values], columns)
 
-    schema = pa.schema([(column, type_) for column in place])
+    schema = pa.schema([(column, type_) for column in position])
     return RandomAccessSource(name, schema, array.shape[0], read, in_memory=False)
 
 

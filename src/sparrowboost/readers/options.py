@@ -1,4 +1,4 @@
-"""What the user says about how files are to be read."""
+"""How files are to be read."""
 
 from __future__ import annotations
 

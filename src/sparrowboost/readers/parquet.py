@@ -39,7 +39,7 @@ SAMPLE_BATCH_ROWS, SAMPLE_BATCH_BYTES = 16_384, 2 << 20  # decoded at a time, at
 MAX_DRIFT = 0.05
 DRIFT_ROWS = 500  # of a window
 FEW_VALUES = 32  # distinct values of which a window can be expected to have all
-MAX_BYTE_WORDS = 256  # of a dictionary, for an index to fit into a byte
+MAX_BYTE_VALUES = 256  # of a dictionary, for an index to fit into a byte
 TESTED_ROWS = 40 * DRIFT_ROWS  # of each of the two samples that are tested
 QUARTILES = (0.25, 0.5, 0.75)
 
@@ -96,12 +96,12 @@ class ParquetFile:
 
     def _dictionary_columns(self, columns: Sequence[str]) -> list[str]:
         """Of these columns, the strings that were stored as indices into a dictionary."""
-        words = [c for c in columns if _is_string(self._schema.field(c).type)]
-        if not words or not self._group_rows:
+        strings = [c for c in columns if _is_string(self._schema.field(c).type)]
+        if not strings or not self._group_rows:
             return []
         return [
             name
-            for name, n_bytes, n_values in self._chunks(words)
+            for name, n_bytes, n_values in self._chunks(strings)
             if n_bytes <= PAGE_BYTES + INDEX_BYTES * n_values and name not in self._unindexed
         ]
 
@@ -266,18 +266,18 @@ def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
     memory = pa.allocate_buffer(n * len(coded))  # of all columns: few large pieces of memory
     bytes_ = np.frombuffer(memory, np.uint8).reshape(len(coded), n)
     for k, j in enumerate(coded):
-        indices, words = arrays[j].indices, arrays[j].dictionary
+        indices, dictionary = arrays[j].indices, arrays[j].dictionary
         if indices.null_count:
             arrays[j].validate(full=True)
             continue
-        words.validate(full=True)
+        dictionary.validate(full=True)
         values = to_numpy(indices).view(np.uint32)  # an index below zero is a large one
-        if values.max(initial=0) >= len(words) and n:
+        if values.max(initial=0) >= len(dictionary) and n:
             raise pa.ArrowInvalid(f"column {batch.schema.names[j]!r} has an index out of bounds")
-        if len(words) <= MAX_BYTE_WORDS:
+        if len(dictionary) <= MAX_BYTE_VALUES:
             bytes_[k] = values
             narrow = pa.Array.from_buffers(pa.uint8(), n, [None, memory.slice(k * n, n)])
-            arrays[j] = pa.DictionaryArray.from_arrays(narrow, words, safe=False)
+            arrays[j] = pa.DictionaryArray.from_arrays(narrow, dictionary, safe=False)
     return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
 
 
@@ -302,10 +302,10 @@ def _as_floats(name: str, array: pa.Array, step: int) -> npt.NDArray[np.float64]
         return numbers(name, array)[0][::step].astype(np.float64)
     coded = categories(name, array)
     codes = [np.nan if v is None else zlib.crc32(v.encode()) for v in coded.dictionary.to_pylist()]
-    places = coded.indices
-    if places.null_count:
-        places = places.cast(pa.int64())
-    return np.array([*codes, np.nan], np.float64)[to_numpy(places, len(codes))[::step]]
+    indices = coded.indices
+    if indices.null_count:
+        indices = indices.cast(pa.int64())
+    return np.array([*codes, np.nan], np.float64)[to_numpy(indices, len(codes))[::step]]
 
 
 def _unreadable(name: str, error: Exception) -> str:

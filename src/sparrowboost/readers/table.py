@@ -110,8 +110,8 @@ class Table:
         try:
             yield
         except RowError as error:
-            place = locate(self.source, row + error.row)
-            raise DataError(f"{place}: {error}") from None
+            where = locate(self.source, row + error.row)
+            raise DataError(f"{where}: {error}") from None
 
     def _numbered(
         self, batches: Iterable[pa.RecordBatch], only: Sequence[int] | None

@@ -211,25 +211,25 @@ class QuoteWatch(io.FileIO):
 
     def _step(self, data: bytes) -> None:
         """The same, one quote at a time."""
-        place = 0
+        position = 0
         while True:
-            found = data.find(b'"', place)
+            found = data.find(b'"', position)
             if self._open_at is None:
                 if found < 0:
                     return
                 before = data[found - 1] if found else self._before
                 if before in self._bounds:
                     self._open_at, self._spans = self._base + found, False
-                place = found + 1
+                position = found + 1
                 continue
             stop = len(data) if found < 0 else found
-            self._spans |= data.find(b"\n", place, stop) >= 0
+            self._spans |= data.find(b"\n", position, stop) >= 0
             if found < 0:
                 return
-            place = found + 1
-            if data[place : place + 1] == b'"':
-                place += 1
+            position = found + 1
+            if data[position : position + 1] == b'"':
+                position += 1
                 continue
-            if self._spans and place < len(data) and data[place] not in self._bounds:
+            if self._spans and position < len(data) and data[position] not in self._bounds:
                 self.swallowing = self._open_at if self.swallowing is None else self.swallowing
             self._open_at, self._spans = None, False
