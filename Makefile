@@ -34,7 +34,7 @@ kernels: .venv/installed-test
 		$(PYTEST) -q -m kernel tests/kernels tests/readers
 
 # Do the pages match the code and the measurements? Does the site build, with every link intact?
-docs-check: .venv/installed-test docs
+docs-check: .venv/installed-test .venv/installed-bench docs
 	$(PYTEST) $(DOCS_TESTS)
 
 docs: .venv/installed-docs

@@ -32,6 +32,7 @@ def curves_of(dataset, n_folds, metric, **kwargs):
     return curves
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_training_on_each_fold(dataset):
     result = cv(dataset, n_folds=3, n_estimators=15, eval_metric="auc", verbose=0)
     assert set(result.scores) == {"log_loss", "exponential_loss", "auc"}

@@ -736,6 +736,7 @@ def test_files_without_a_header_or_a_known_suffix(by_name, frame, tmp_path):
 # -- a model's file -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_classifier_takes_the_model_of_a_file(by_name, numbers, frame, tmp_path):
     X, y = numbers
     words = np.where(y, "yes", "no")

@@ -251,6 +251,7 @@ def test_a_constraint_against_all_evidence_leaves_nothing_to_learn(loss, stoppin
     assert train(dataset, monotone_constraints=[sign], **kwargs).n_trees == 5
 
 
+@pytest.mark.slow
 @every_kind
 @pytest.mark.parametrize("positive", [0.05, 0.95])
 def test_missing_values_may_have_any_score(loss, stopping, positive):

@@ -96,6 +96,7 @@ def test_another_seed_gives_another_model_of_another_sample(dataset):
 # -- how good the model is ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample_size", ["auto", 4_000])
 def test_file_sorted_by_label_trains_as_well_as_shuffled(test_rows, sample_size):
     # An AUC of 20,000 rows has a deviation of 0.0025, the same for both models; what is left is
@@ -257,6 +258,7 @@ def test_a_row_of_weight_k_is_k_rows(n):
             )
 
 
+@pytest.mark.slow
 def test_weights_that_are_no_counts_tell_proportions():
     X, y = many_kinds(2_000, 0)
     w = np.random.default_rng(1).integers(1, 5, 2_000)

@@ -102,6 +102,7 @@ def small_buckets(monkeypatch):
     monkeypatch.setattr(sparrowboost.store.ingest, "MAX_BLOCK_ROWS", 400)
 
 
+@pytest.mark.slow
 def test_a_damaged_store_is_refused_or_has_its_rows(tmp_path, small_buckets):
     for seed in (0, 1):
         ingest(small_table(1_000, seed), label="y", weight="w", path=tmp_path / f"{seed}",

@@ -89,6 +89,7 @@ def words_of(path):
 # -- what the page says ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_page_tells_what_was_trained_on_what(page, run, dataset):
     model, history = run
     words = words_of(page)

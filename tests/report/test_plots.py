@@ -444,6 +444,7 @@ def pictures(model, history):
     return [(plot_importance, model), *on_history]
 
 
+@pytest.mark.slow
 def test_axes_that_are_given_are_used_and_no_figure_is_made(drawn):
     for plot, what in pictures(*drawn):
         given = new_figure().add_subplot()

@@ -108,6 +108,7 @@ def test_they_do_with_user_weights(tmp_path):
     assert_like_rows(numbered_rows(N, label, weight, width=WIDTH), label, tmp_path)
 
 
+@pytest.mark.slow
 def test_they_do_where_strata_are_small(tmp_path):
     # Of 4,000 rows in some twenty strata most have less than a chunk, which waits in memory.
     label = labels(0.5)[:4_000]

@@ -183,6 +183,7 @@ def half_the_room(monkeypatch):
     monkeypatch.setattr(sparrowboost.sampling.sampler, "DrawBuffer", small_buffer)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_threads", "half_the_room")
 def test_every_row_stands_for_one_when_a_buffer_overflows(plain, tmp_path):
     found = assert_unbiased(plain, tmp_path, [(0, 300), (2, 300), (5, 300)])
