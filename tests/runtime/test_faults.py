@@ -360,7 +360,7 @@ def test_a_store_that_may_be_read_only_is_trained_on_with_scratch_elsewhere(forb
     dataset = ingest(TABLE, label="y", path=forbidding / "store", verbose=0)
     dataset.path.chmod(0o500)
     few = {"n_estimators": 6, "sample_size": 5_000, "theta": 0.95, "verbose": 0}
-    denied(StoreError, "give scratch= a folder", train, dataset, **few)
+    denied(StoreError, "pass another folder as scratch=", train, dataset, **few)
     assert train(dataset, scratch=forbidding, **few).n_trees == 6
     assert os.listdir(forbidding) == ["store"]
 

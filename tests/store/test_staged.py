@@ -37,7 +37,7 @@ from sparrowboost.store.staged import StagedRows
 from sparrowboost.store.stages import make_stages
 
 N, GROUP = 40_000, 1_000
-AT_LEAST = {"min_rows": 10_000, "min_stretches": 16}
+AT_LEAST = {"min_rows": 10_000, "min_partitions": 16}
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +77,7 @@ def watched(dataset, **params):
     return train(dataset, callbacks=[note], verbose=0, **params), samples
 
 
-def test_stages_hold_every_stretch_once_and_are_spread_over_the_file(file):
+def test_stages_hold_every_partition_once_and_are_spread_over_the_file(file):
     options = OpenOptions(scratch=file.parent, rng=np.random.default_rng(0))
     source = open_source(str(file), options)
     stages = make_stages(source, 0, 8, **AT_LEAST)
@@ -394,7 +394,7 @@ def test_empty_and_uneven_row_groups(tmp_path):
     assert stored_rows(staged) == stored_rows(whole)
     assert staged.block_rows.max() <= staged.largest_block
     few = FakeSource([1_000] * 41 + [0] * 30)
-    assert make_stages(few, 0, 8, min_rows=10_000, min_stretches=42) == [(None, 41_000)]
+    assert make_stages(few, 0, 8, min_rows=10_000, min_partitions=42) == [(None, 41_000)]
 
 
 class FakeSource:

@@ -74,6 +74,9 @@ def add_learner(parser: Any) -> None:
     """The parameters that are tuned, and last those that hardly ever are."""
     learner = parser.add_argument_group("learner", "see docs/parameters.md")
     _add(learner, LEARNER)
+    learner.add_argument(  # its old name
+        "--category-charge", dest="category_penalty", type=float, help=argparse.SUPPRESS
+    )
     learner.add_argument(
         "--monotone",
         metavar="A=1,B=-1",
