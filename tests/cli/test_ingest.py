@@ -97,6 +97,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_being_told_to_stop_leaves_nothing(table, tmp_path, how):
     out = tmp_path / "a/store"

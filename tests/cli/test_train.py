@@ -110,6 +110,7 @@ def test_history_and_report_are_written(folder, tmp_path, sparrow):
     assert "m.json" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupting_training_saves_the_trees_that_there_were(folder, tmp_path, number):
     call = [sys.executable, "-m", "sparrowboost", "train", str(folder / "t.csv"), "--label", "y",
