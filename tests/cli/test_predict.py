@@ -30,11 +30,7 @@ def test_predictions_are_those_of_the_model(folder, tmp_path, sparrow, suffix):
     )  # fmt: skip
     assert code == 0
     assert out == f"{out_file}: 3,000 rows\n"
-    frame = (
-        pd.read_parquet(out_file)
-        if suffix == "parquet"
-        else pd.read_csv(out_file, float_precision="round_trip")
-    )
+    frame = pd.read_parquet(out_file) if suffix == "parquet" else pd.read_csv(out_file)
     assert list(frame) == ["id", "color", "prediction", "probability", "score"]
     model = load_model(folder / "model.json")
     p = model.predict_proba(folder / "t.parquet")[:, 1]
@@ -51,11 +47,7 @@ def test_kept_columns_of_a_text_file_are_its_text(folder, tmp_path, suffix):
     pcsv.write_csv(table, tmp_path / "t.csv", pcsv.WriteOptions(quoting_style="none"))
     model, out = load_model(folder / "model.json"), tmp_path / f"p.{suffix}"
     write_predictions(model, tmp_path / "t.csv", out, keep=["id", "x"], verbose=0)
-    frame = (
-        pd.read_parquet(out)
-        if suffix == "parquet"
-        else pd.read_csv(out, dtype={"id": str}, float_precision="round_trip")
-    )
+    frame = pd.read_parquet(out) if suffix == "parquet" else pd.read_csv(out, dtype={"id": str})
     assert frame["id"].tolist() == ids
     np.testing.assert_array_equal(frame["x"], table.column("x").to_numpy())
 
