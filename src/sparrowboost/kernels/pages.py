@@ -1,4 +1,4 @@
-"""Pages of a Parquet file: their headers, and the runs in which places in a dictionary are kept."""
+"""Pages of a Parquet file: their headers, and runs of indices into a dictionary."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ import numpy as np
 
 from sparrowboost.kernels._jit import kernel
 
-# What a header says, by place; -1 where it says nothing.
+# Fields of a header, by index; -1 where absent.
 (
     KIND, UNPACKED, PACKED, CRC, VALUES, ENCODING, LEVEL_ENCODING, LEVEL_BYTES, REPEAT_BYTES,
     IS_PACKED,
 ) = range(10)  # fmt: skip
 N_SAID = 10
-# Where a reader stands: in its run; in its page, which has so many values left, of so many bits
-# each, and ends there; where the next page begins; and the largest width of a page so far.
+# State of a reader: position in its run; values left in its page, their width in bits, the end of
+# the page; where the next page begins; and the largest width of a page so far.
 AT, LEFT, REPEATED, VALUE, BIT, PAGE_LEFT, WIDTH, STOP, NEXT, WIDEST = range(10)
 N_STATE = 10
 
 DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = range(4)
 PLAIN, PLAIN_DICTIONARY, RLE, RLE_DICTIONARY = 0, 2, 3, 8
-MAX_WIDTH = 24  # bits of a place
+MAX_WIDTH = 24  # bits of an index
 MAX_REPEATS = 2**31 - 1  # of a number in a run, and
-MAX_GROUPS = MAX_REPEATS // 8  # groups of eight numbers in one: a page that says more is damaged
+MAX_GROUPS = MAX_REPEATS // 8  # groups of eight numbers in one: more means damage
 
-MORE, WRONG = -1, -2  # instead of a position: bytes are lacking, or make no sense
+MORE, WRONG = -1, -2  # instead of a position: bytes are missing, or invalid
 MAX_DEPTH = 8
 SPARE = 8  # bytes that must follow the last one of a run: it is read eight bytes at a time
 
 
 @kernel
 def read_header(data, said):
-    """Take in a page header: a struct in Thrift's compact protocol.
+    """Parse a page header: a struct in Thrift's compact protocol.
 
     data (n,)      uint8  IN   begins with the header
-    said (N_SAID,) int64  OUT  what it says; CRC as an unsigned number
+    said (N_SAID,) int64  OUT  its fields; CRC as an unsigned number
 
-    Returns where the header ends, MORE if `data` ends before it does, WRONG if it is none.
+    Returns where the header ends, MORE if `data` ends before it does, WRONG if it is invalid.
     """
     n = data.shape[0]
     said[:] = -1
@@ -94,7 +94,7 @@ def read_header(data, said):
 
 @kernel
 def _varint(data, at):
-    """A number of seven bits a byte, and where it ends; MORE or WRONG instead of that."""
+    """A number of seven bits a byte, and where it ends, or MORE or WRONG."""
     number = np.int64(0)
     shift = 0
     while True:
@@ -112,7 +112,7 @@ def _varint(data, at):
 
 @kernel
 def _place(depth, field):
-    """Which of the things to know a field is; -1 if none."""
+    """The index of a header field in `said`; -1 if it is not needed."""
     if depth == 0:
         return field[0] - 1 if 1 <= field[0] <= 4 else -1
     if depth == 1 and (field[0] == 5 or field[0] == 7):  # data page, dictionary page
@@ -132,17 +132,17 @@ def _place(depth, field):
 
 @kernel
 def take_places(data, end, optional, state, said, out):
-    """Read the next places from pages that lie end to end, as far as that is plain sailing.
+    """Read the next indices from consecutive pages, as long as these are simple.
 
     data     (n,)       uint8  IN       pages, not packed; n is at least `end` + SPARE
     end      int               IN       where they end; the last may be cut off
     optional bool              IN       whether values have levels
-    state    (N_STATE,) int64  IN, OUT  where the reader stands
-    said     (N_SAID,)  int64  OUT      for work
+    state    (N_STATE,) int64  IN, OUT  of the reader
+    said     (N_SAID,)  int64  OUT      scratch
     out      (m,)       uint8 or int32  OUT
 
-    Returns how many places were read: m, or fewer if the next page must be looked at more closely
-    (a value is missing, there is a checksum, the page is not all there, it is no data page, ...).
+    Returns how many indices were read: m, or fewer if the next page is not simple (a value is
+    missing, there is a checksum, the page is incomplete, it is not a data page, ...).
     """
     m = out.shape[0]
     most = 8 if out.itemsize == 1 else MAX_WIDTH
@@ -163,13 +163,13 @@ def take_places(data, end, optional, state, said, out):
 
 @kernel
 def open_all(data, filled, state, said, words):
-    """Find the dictionaries with which pages of many columns begin, where that is plain sailing.
+    """Find the dictionaries at the start of many columns, where these are simple.
 
     data   (k, w)       uint8  IN   a column's pages, not packed
     filled (k,)         int64  IN   where they end; 0: not this column
-    state  (k, N_STATE) int64  OUT  a reader that stands before the page after it
-    said   (N_SAID,)    int64  OUT  for work
-    words  (k, 3)       int64  OUT  number of words, and where their bytes begin and end; or -1
+    state  (k, N_STATE) int64  OUT  of a reader before the page after it
+    said   (N_SAID,)    int64  OUT  scratch
+    words  (k, 3)       int64  OUT  number of strings, and where their bytes begin and end; or -1
     """
     for c in range(data.shape[0]):
         words[c] = -1
@@ -195,9 +195,9 @@ def take_all(data, filled, optional, state, said, out, done):
     filled   (k,)         int64  IN       where they end
     optional (k,)         bool   IN
     state    (k, N_STATE) int64  IN, OUT
-    said     (N_SAID,)    int64  OUT      for work
+    said     (N_SAID,)    int64  OUT      scratch
     out      (k, m)       uint8  OUT
-    done     (k,)         int64  OUT      how many places were read of each
+    done     (k,)         int64  OUT      how many indices were read of each
     """
     for c in range(out.shape[0]):
         done[c] = take_places(data[c], filled[c], optional[c], state[c], said, out[c])
@@ -205,7 +205,7 @@ def take_all(data, filled, optional, state, said, out, done):
 
 @kernel
 def _next_page(data, end, optional, state, said):
-    """Turn to the next page; whether it is one of places, all there, with no value missing."""
+    """Open the next page; False unless it is complete, has indices, and no value is missing."""
     start = state[NEXT]
     size = read_header(data[start:end], said)
     if size < 0:
@@ -237,7 +237,7 @@ def _next_page(data, end, optional, state, said):
 
 @kernel
 def turn_to(state, at, stop, n, after, data):
-    """Make ready for a page's n places: at `at` the width in bits, then runs up to `stop`."""
+    """Prepare to read n indices of a page: at `at` the width in bits, then runs up to `stop`."""
     widest = max(state[WIDEST], data[at])
     state[:] = 0
     state[AT], state[STOP], state[NEXT] = at + 1, stop, after
@@ -251,10 +251,10 @@ def take_runs(data, stop, width, state, out):
     data  (n,)       uint8  IN       n is at least `stop` + SPARE
     stop  int               IN       where the runs end
     width int               IN       0 ... 24, for `out` to hold
-    state (N_STATE,) int64  IN, OUT  where the reader stands
+    state (N_STATE,) int64  IN, OUT  of the reader
     out   (m,)       uint8 or int32  OUT
 
-    Returns how many numbers were read: m, or fewer if the runs end or make no sense.
+    Returns how many numbers were read: m, or fewer if the runs end or are invalid.
     """
     m = out.shape[0]
     mask = (np.uint64(1) << np.uint64(width)) - np.uint64(1)
@@ -341,7 +341,7 @@ def _eight_bytes(data, p):
 
 @kernel
 def spread(codes, present, out):
-    """Lay the codes of present values at their rows; 0 at the others.
+    """Write the codes of present values to their rows, 0 to the others.
 
     codes   (k,) uint8 or int32  IN
     present (n,) uint8           IN   1 where there is a value, k times in all

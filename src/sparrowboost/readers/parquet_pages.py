@@ -1,13 +1,13 @@
-"""Columns of a Parquet file that are places in a dictionary, decoded page by page.
+"""Columns of a Parquet file that are stored as indices into a dictionary, decoded page by page.
 
-Arrow decodes such a value in about 5 ns, most of them for building its own arrays. A table of
-categories has nothing else to decode; here a value takes a few tenths of a nanosecond:
+Arrow decodes such a value in about 5 ns, mostly to build its own arrays. A table of categories has
+nothing else to decode; here a value takes a few tenths of a nanosecond:
 
     column chunk = dictionary page, data page, data page, ...
-    data page    = runs of levels (1: present), width in bits, runs of places
+    data page    = runs of levels (1: present), width in bits, runs of indices
 
-Whatever is not just so (another encoding, a checksum that does not match, a page cut short) raises
-`NotCoded`. The caller then asks Arrow, which can read it or tells what is wrong with the file.
+Anything else (another encoding, a checksum that does not match, a truncated page) raises
+`NotCoded`. The column is then left to Arrow, which can read it or reports what is wrong.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from sparrowboost.readers.arrays import from_numpy, strings
 UINT8 = pa.uint8()
 Bytes = npt.NDArray[np.uint8]
 
-BUFFER_BYTES = 1 << 16  # read ahead of each column; most often that is all of a chunk
-MAX_WIDTH = 64  # of no dictionary: has a look at each place
-MAX_HEADER = 1 << 20  # with the least and the greatest value of a page, should these be long
-MAX_UNPACKED = 1 << 28  # bytes or values of a page; who writes larger ones is read by Arrow
-MAX_VECTORS = 512  # buffers filled at once, of which the system may have a limit of 1024
+BUFFER_BYTES = 1 << 16  # read ahead of each column; usually a whole chunk
+MAX_WIDTH = 64  # of no dictionary: every index is checked
+MAX_HEADER = 1 << 20  # which may hold long minimum and maximum values
+MAX_UNPACKED = 1 << 28  # bytes or values of a page; larger ones are left to Arrow
+MAX_VECTORS = 512  # buffers filled at once; the system's limit may be 1024
 CODECS = {"UNCOMPRESSED": None, "SNAPPY": "snappy", "GZIP": "gzip", "ZSTD": "zstd"}
 
 
 class NotCoded(Exception):  # noqa: N818 - not an error: Arrow reads it
-    """A column chunk is not, or no longer, what this reader can read."""
+    """A column chunk, or the rest of it, cannot be read here."""
 
 
 class PageBuffers:
-    """Where the columns of a row group are read: a buffer and a state for each, side by side.
+    """A buffer and a reader's state for each column of a row group, side by side.
 
-    So side by side, one call of a kernel goes on with all columns.
+    This way one kernel call continues all columns.
     """
 
     def __init__(self, n_columns: int) -> None:
@@ -56,7 +56,7 @@ class PageBuffers:
         self._words = np.empty((n_columns, 3), np.int64)
 
     def open(self, file: int, metas: Sequence[Any]) -> list[pa.Array | None]:
-        """Read whole chunks, neighbours at once; the dictionary of each, None: not that simple."""
+        """Read whole chunks, adjacent ones at once; the dictionary of each, None if not simple."""
         row: list[memoryview] = []
         start = at = 0
         for place, meta in enumerate(metas):
@@ -81,7 +81,7 @@ class PageBuffers:
         return dictionaries
 
     def take(self, n: int) -> tuple[npt.NDArray[np.uint8], list[int]]:
-        """(k, n) places of all columns, and how far that went of each."""
+        """Indices (k, n) of all columns, and how many of them were read for each column."""
         out = np.empty((len(self.filled), n), np.uint8)
         pages.take_all(
             self.buffer, self.filled, self.optional, self.state, self.said, out, self._done
@@ -90,13 +90,13 @@ class PageBuffers:
 
 
 class Plain(NamedTuple):
-    """A column that the desk alone reads."""
+    """A column that `PageBuffers` reads alone."""
 
     dictionary: pa.Array
 
 
 class CodedGroup:
-    """Columns of words of one row group, taken some rows at a time.
+    """String columns of one row group, read some rows at a time.
 
     Parameters
     ----------
@@ -117,13 +117,13 @@ class CodedGroup:
     ) -> None:
         self._file, self._group = file, group
         self._taken = 0
-        self._desk = PageBuffers(len(columns))
+        self._buffers = PageBuffers(len(columns))
         self._raw = os.open(path, os.O_RDONLY)
         meta = file.metadata.row_group(group)
         self._metas = {name: meta.column(i) for name, (i, _) in columns.items()}
         for place, (_, optional) in enumerate(columns.values()):
-            self._desk.optional[place] = optional
-        # How each is read: at the desk alone, by a reader of its own, or by Arrow, all at once.
+            self._buffers.optional[place] = optional
+        # How each is read: by the buffers alone, by a reader of its own, or by Arrow, all at once.
         self._columns: dict[str, Plain | CodedChunk | pa.Array] = {}
         dictionaries = self._open(list(self._metas.values()))
         for place, (name, dictionary) in enumerate(zip(columns, dictionaries, strict=True)):
@@ -134,9 +134,9 @@ class CodedGroup:
 
     def _open(self, metas: Sequence[Any]) -> Sequence[pa.Array | None]:
         try:
-            return self._desk.open(self._raw, metas)
+            return self._buffers.open(self._raw, metas)
         except NotCoded:
-            self._desk.filled[:] = 0
+            self._buffers.filled[:] = 0
             return [None] * len(metas)
 
     def _look_closer(
@@ -144,24 +144,24 @@ class CodedGroup:
     ) -> CodedChunk | pa.Array:
         """Give a column a reader of its own, or leave it to Arrow."""
         try:
-            chunk = CodedChunk(self._raw, self._metas[name], self._desk, place, dictionary)
+            chunk = CodedChunk(self._raw, self._metas[name], self._buffers, place, dictionary)
         except NotCoded:
             return self._read(name)
         self._columns[name] = chunk
         return chunk
 
     def _read(self, name: str) -> pa.Array:
-        """A column as Arrow reads it, from now on."""
+        """Read a whole column with Arrow, for this and all later rows."""
         column = self._file.read_row_group(self._group, [name], use_threads=False).column(name)
         column = column.unify_dictionaries().combine_chunks()
-        column.validate(full=True)  # which Arrow does not do by itself
+        column.validate(full=True)  # Arrow does not by itself
         self._columns[name] = column
         return column
 
     def take(self, n: int) -> dict[str, pa.Array]:
         """The next n rows, by column."""
-        places, done = self._desk.take(n)
-        widest = self._desk.state[:, pages.WIDEST].tolist()
+        places, done = self._buffers.take(n)
+        widest = self._buffers.state[:, pages.WIDEST].tolist()
         buffer = pa.py_buffer(places)
         arrays: dict[str, pa.Array] = {}
         for k, name in enumerate(self._columns):
@@ -198,39 +198,39 @@ class CodedChunk:
     file : int
         Descriptor of the Parquet file.
     meta : pyarrow.parquet.ColumnChunkMetaData
-    desk, place : PageBuffers, int
+    buffers, place : PageBuffers, int
         Where to read it.
     dictionary : pyarrow.Array, optional
-        Its words, if the desk has begun to read it.
+        Its dictionary, if it was read already.
     """
 
     def __init__(
-        self, file: int, meta: Any, desk: PageBuffers, place: int, dictionary: pa.Array | None
+        self, file: int, meta: Any, buffers: PageBuffers, place: int, dictionary: pa.Array | None
     ) -> None:
         if meta.physical_type != "BYTE_ARRAY" or meta.compression not in CODECS:
             raise NotCoded
         codec = CODECS[meta.compression]
         self._codec = pa.Codec(codec) if codec else None
-        self._file, self._optional = file, bool(desk.optional[place])
+        self._file, self._optional = file, bool(buffers.optional[place])
         self._at = meta.dictionary_page_offset or 0  # of the next page, in the file
         self._end = self._at + meta.total_compressed_size
-        self._desk, self._place = desk, place
-        self._buffer, self._said = desk.buffer[place], desk.said
+        self._buffers, self._place = buffers, place
+        self._buffer, self._said = buffers.buffer[place], buffers.said
         self._buffer_at = self._at  # where in the file the buffer is from
-        self._filled = int(desk.filled[place])
+        self._filled = int(buffers.filled[place])
         self._present: Bytes | None = None  # of values still to come of a page, if some are missing
         self._in_buffer = self._codec is None
-        self._state = desk.state[place]
+        self._state = buffers.state[place]
         self._pages, self._pages_end = self._buffer, self._filled
         if dictionary is None:
             dictionary = self._read_dictionary()
         self.dictionary = dictionary
         self._dtype = np.uint8 if len(dictionary) <= 256 else np.int32
         if self._in_buffer:
-            self._leave_to_desk()
+            self._return_to_buffers()
 
     def _read_dictionary(self) -> pa.Array:
-        self._desk.filled[self._place] = 0
+        self._buffers.filled[self._place] = 0
         kind, n, encoding, body = self._page()
         if kind != pages.DICTIONARY_PAGE or encoding not in (pages.PLAIN, pages.PLAIN_DICTIONARY):
             raise NotCoded
@@ -239,16 +239,16 @@ class CodedChunk:
         self._pages_end = self._filled if self._in_buffer else 0
         return _strings(self._unpacked(body).tobytes(), n)
 
-    def _leave_to_desk(self) -> None:
-        """Let the desk go on with the pages in the buffer."""
+    def _return_to_buffers(self) -> None:
+        """Let `PageBuffers` continue with the pages in the buffer."""
         if self._dtype == np.uint8:
-            here = self._desk.state[self._place]
+            here = self._buffers.state[self._place]
             here[:] = self._state
             self._state = here
-            self._desk.filled[self._place] = self._filled
+            self._buffers.filled[self._place] = self._filled
 
     def take(self, row: Bytes, done: int) -> pa.DictionaryArray:
-        """The next values; of `row`, for their places, the desk did some already."""
+        """The next values; the first `done` indices are in `row` already."""
         out: npt.NDArray[Any] = row
         if self._dtype != np.uint8:
             out, done = np.empty(len(row), self._dtype), 0
@@ -290,7 +290,7 @@ class CodedChunk:
             self._state[pages.PAGE_LEFT] = 0
 
     def _turn(self) -> None:
-        """Turn to the next page, whatever it is like."""
+        """Open the next page, of any supported kind."""
         if self._state[pages.PAGE_LEFT]:  # the last one had fewer places than it said
             raise NotCoded
         if self._in_buffer:
@@ -316,7 +316,7 @@ class CodedChunk:
         else:
             raise NotCoded
         self._in_buffer = self._codec is None and len(stored) <= BUFFER_BYTES
-        self._state, self._desk.filled[self._place] = np.zeros(pages.N_STATE, np.int64), 0
+        self._state, self._buffers.filled[self._place] = np.zeros(pages.N_STATE, np.int64), 0
         if at >= len(body):
             if n and (self._present is None or self._present.any()):
                 raise NotCoded
@@ -326,13 +326,13 @@ class CodedChunk:
             self._pages, self._pages_end = self._buffer, self._filled
         else:
             self._pages, self._pages_end = _padded(body), len(body)
-        # Of the buffer, the page is what was read last.
+        # The page is what was read last into the buffer.
         stop = self._at - self._buffer_at if self._in_buffer else len(body)
         pages.turn_to(self._state, stop - len(body) + at, stop, n, stop, self._pages)
         if self._state[pages.WIDTH] > pages.MAX_WIDTH:
             raise NotCoded
         if self._in_buffer and self._present is None:
-            self._leave_to_desk()
+            self._return_to_buffers()
 
     def _read_levels(self, body: Bytes, at: int, stop: int, n: int) -> Bytes | None:
         """1 for each value that is present; None if all are."""
@@ -368,7 +368,7 @@ class CodedChunk:
         return said[pages.KIND], n, said[pages.ENCODING], body
 
     def _bytes(self, n: int) -> Bytes:
-        """The next n bytes of the file, or what there is of them in this chunk."""
+        """The next n bytes of the file, or fewer if the chunk ends."""
         left = max(self._end - self._at, 0)
         n = min(n, left)
         if n > BUFFER_BYTES:
@@ -382,7 +382,7 @@ class CodedChunk:
         return self._buffer[start : min(start + n, self._filled)]
 
     def _unpacked(self, body: Bytes, plain: int = 0) -> Bytes:
-        """What a page holds after its first `plain` bytes, which are not packed."""
+        """The contents of a page after its first `plain` bytes, decompressed."""
         if self._codec is None or self._said[pages.IS_PACKED] == 0:
             return body[plain:]
         size = int(self._said[pages.UNPACKED]) - plain
@@ -398,14 +398,14 @@ class CodedChunk:
 
 
 def _padded(body: Bytes) -> Bytes:
-    """The bytes with some to spare behind them, for a kernel that reads eight at a time."""
+    """The bytes with padding, for a kernel that reads eight at a time."""
     out = np.zeros(len(body) + pages.SPARE, np.uint8)
     out[: len(body)] = body
     return out
 
 
 def has_all(dictionary: pa.Array, width: int, places: npt.NDArray[Any]) -> bool:
-    """Whether a dictionary has all of these places, of so many bits each."""
+    """Whether all of these indices, of `width` bits each, are within the dictionary."""
     n = len(dictionary)
     return 1 << width <= n or int(places.max(initial=0)) < n
 
@@ -415,11 +415,11 @@ def _array(places: pa.Buffer, n: int, dictionary: pa.Array) -> pa.Array:
     return pa.DictionaryArray.from_arrays(indices, dictionary, safe=False)
 
 
-_last: dict[bytes, pa.Array] = {}  # the same few words stand in every row group, of every column
+_last: dict[bytes, pa.Array] = {}  # row groups and columns often share a small dictionary
 
 
 def _strings(data: bytes, n: int) -> pa.Array:
-    """The words of a dictionary page: each its length, then its bytes."""
+    """The strings of a dictionary page: each is its length, then its bytes."""
     key = n.to_bytes(8, "little") + data
     known = _last.get(key)
     if known is not None:
