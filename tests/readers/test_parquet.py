@@ -1,8 +1,9 @@
-"""Parquet files of all codecs, encodings and page sizes, sound and damaged."""
+"""Pages decoded here, against Arrow's decoding of the same files."""
 
 from __future__ import annotations
 
 import gc
+import zlib
 
 import numpy as np
 import pyarrow as pa
@@ -11,8 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import sparrowboost.readers.parquet as parquet
 from sparrowboost import DataError
-from sparrowboost.readers.parquet import ParquetFile, _checked
+from sparrowboost.kernels import pages
+from sparrowboost.readers.parquet import ParquetFile
+from sparrowboost.readers.parquet_pages import CodedGroup
+
+
+@pytest.fixture(autouse=True)
+def page_by_page(monkeypatch):
+    monkeypatch.setattr(parquet, "MIN_PAGED", 1)  # however few rows a row group has
 
 
 def words(rng, n, distinct, missing, runs):
@@ -98,20 +107,13 @@ def test_files_of_all_sorts_are_read_as_arrow_reads_them(
     assert read(path, names, rows).equals(as_words(table.select(names)))
 
 
-def test_indices_into_small_dictionaries_are_bytes(tmp_path):
-    pq.write_table(some_table(0), tmp_path / "t.parquet")
-    batch = next(ParquetFile(str(tmp_path / "t.parquet")).blocks(["four", "five", "many"], 999))
-    types = {name: batch.schema.field(name).type.index_type for name in batch.schema.names}
-    # With missing values, and with more than 256 words, they stay as Arrow reads them.
-    assert types == {"four": pa.uint8(), "five": pa.int32(), "many": pa.int32()}
-
-
-@pytest.mark.parametrize("index", [-1, 2, 256])
-def test_an_index_beyond_its_dictionary_is_an_error(index):
-    indices = pa.array([0, 1, index], pa.int32())
-    column = pa.DictionaryArray.from_arrays(indices, ["a", "b"], safe=False)
-    with pytest.raises(pa.ArrowInvalid, match="out of bounds"):
-        _checked(pa.record_batch([column], ["c"]))
+def test_most_columns_are_decoded_here(tmp_path, monkeypatch):
+    pq.write_table(some_table(0), tmp_path / "t.parquet", compression="NONE")
+    asked = []
+    monkeypatch.setattr(CodedGroup, "_read", lambda self, name: asked.append(name))
+    batches = ParquetFile(str(tmp_path / "t.parquet")).blocks(["two", "four", "five", "many"], 999)
+    assert sum(batch.num_rows for batch in batches) == 5_000
+    assert asked == []
 
 
 def test_required_columns_have_no_levels(tmp_path):
@@ -121,9 +123,11 @@ def test_required_columns_have_no_levels(tmp_path):
     assert read(tmp_path / "t.parquet", ["a"], 300).column("a").equals(table.column("a"))
 
 
+@pytest.mark.parametrize("least", [1, 1 << 30])  # decoded here, and by Arrow
 @pytest.mark.parametrize("codec", ["NONE", "LZ4"])
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_dot_in_a_name_is_no_field_of_another_column(tmp_path, codec, first):
+def test_a_dot_in_a_name_is_no_field_of_another_column(tmp_path, monkeypatch, least, codec, first):
+    monkeypatch.setattr(parquet, "MIN_PAGED", least)
     rng = np.random.default_rng(0)
     inner = pa.StructArray.from_arrays([words(rng, 2_000, 2, 0.0, False)], ["b"])
     fields = [
@@ -137,7 +141,9 @@ def test_a_dot_in_a_name_is_no_field_of_another_column(tmp_path, codec, first):
 
 
 @pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
-def test_words_stored_as_differences_are_read(tmp_path, encoding):
+@pytest.mark.parametrize("least", [1, 1 << 30])
+def test_words_stored_as_differences_are_read(tmp_path, monkeypatch, least, encoding):
+    monkeypatch.setattr(parquet, "MIN_PAGED", least)
     table = some_table(0).select(["five", "number", "two"])
     pq.write_table(
         table, tmp_path / "t.parquet", use_dictionary=["five"], column_encoding={"two": encoding}
@@ -180,3 +186,103 @@ def test_damage_without_checksums_never_hangs_or_crashes(tmp_path):
         except DataError:
             refused += 1
     assert refused > 0
+
+
+def varint(number):
+    out = []
+    while number >= 128:
+        out.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def naive_pack(values, width):
+    """Numbers packed from the lowest bit on, to whole bytes."""
+    word = sum(int(v) << (width * i) for i, v in enumerate(values))
+    return word.to_bytes((len(values) * width + 7) // 8, "little")
+
+
+@pytest.mark.kernel
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(1, 20),
+    st.lists(st.tuples(st.booleans(), st.integers(1, 70)), min_size=1, max_size=8),
+    st.lists(st.integers(1, 40), min_size=1, max_size=20),
+    st.integers(0, 999),
+)
+def test_runs_are_taken_in_pieces_of_any_size(width, runs, pieces, seed):
+    rng = np.random.default_rng(seed)
+    data, expected = b"", []
+    for repeated, n in runs:
+        if repeated:
+            value = int(rng.integers(1 << width))
+            data += varint(n << 1) + value.to_bytes((width + 7) // 8, "little")
+            expected += [value] * n
+        else:
+            values = rng.integers(1 << width, size=8 * n).tolist()
+            data += varint(n << 1 | 1) + naive_pack(values, width)
+            expected += values
+    dtype = np.uint8 if width <= 8 else np.int32
+    padded = np.frombuffer(data + bytes(pages.SPARE), np.uint8)
+    state = np.zeros(pages.N_STATE, np.int64)
+    got: list[int] = []
+    while True:
+        out = np.zeros(pieces[len(got) % len(pieces)], dtype)
+        n = pages.take_runs(padded, len(data), width, state, out)
+        got += out[:n].tolist()
+        if n < len(out):
+            break
+    assert got == expected
+
+
+@pytest.mark.kernel
+def test_a_run_that_says_too_much_is_cut_where_its_bytes_end():
+    # The last packed run of a page may lack the bytes of numbers that are only filling.
+    data = np.frombuffer(varint(3 << 1 | 1) + naive_pack([1, 2, 3, 0, 1, 2, 3, 0, 1], 2), np.uint8)
+    padded = np.append(data, np.zeros(pages.SPARE, np.uint8))
+    out = np.zeros(12, np.uint8)
+    assert pages.take_runs(padded, len(data), 2, np.zeros(pages.N_STATE, np.int64), out) == 12
+    assert out[:9].tolist() == [1, 2, 3, 0, 1, 2, 3, 0, 1]
+
+
+@pytest.mark.kernel
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=60))
+def test_any_bytes_as_a_header_are_read_or_refused(data):
+    said = np.empty(pages.N_SAID, np.int64)
+    end = pages.read_header(np.frombuffer(data, np.uint8), said)
+    assert end in (pages.MORE, pages.WRONG) or 0 < end <= len(data) + (1 << 30)
+
+
+@pytest.mark.kernel
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=80), st.integers(0, 24), st.integers(0, 50))
+def test_any_bytes_as_runs_give_no_more_than_was_asked_for(data, width, n):
+    padded = np.frombuffer(data + bytes(pages.SPARE), np.uint8)
+    out = np.zeros(n, np.int32)
+    got = pages.take_runs(padded, len(data), width, np.zeros(pages.N_STATE, np.int64), out)
+    assert 0 <= got <= n
+    assert (out >= 0).all() and (out < 1 << width).all()
+
+
+@pytest.mark.kernel
+def test_a_header_is_taken_in(tmp_path):
+    path = tmp_path / "t.parquet"
+    table = pa.table({"a": ["x", "yy", "x", None] * 100})
+    pq.write_table(table, path, compression="NONE", write_page_checksum=True)
+    data = np.frombuffer(path.read_bytes(), np.uint8)
+    said = np.empty(pages.N_SAID, np.int64)
+    end = pages.read_header(data[4:], said)
+    assert said[pages.KIND] == pages.DICTIONARY_PAGE
+    assert said[pages.VALUES] == 2
+    assert said[pages.PACKED] == said[pages.UNPACKED] == 4 + 1 + 4 + 2
+    body = data[4 + end : 4 + end + said[pages.PACKED]]
+    assert zlib.crc32(body.tobytes()) == said[pages.CRC]
+    at = 4 + end + len(body)
+    assert pages.read_header(data[at:], said) > 0
+    assert said[pages.KIND] == pages.DATA_PAGE
+    assert said[pages.VALUES] == 400
+    assert said[pages.ENCODING] == pages.RLE_DICTIONARY
+    assert said[pages.LEVEL_ENCODING] == pages.RLE
+    # A header cut short asks for more.
+    assert all(pages.read_header(data[4 : 4 + k], said) == pages.MORE for k in range(end))

@@ -39,7 +39,8 @@ SAMPLE_BATCH_ROWS, SAMPLE_BATCH_BYTES = 16_384, 2 << 20  # decoded at a time, at
 MAX_DRIFT = 0.05
 DRIFT_ROWS = 500  # of a window
 FEW_VALUES = 32  # distinct values of which a window can be expected to have all
-MAX_BYTE_VALUES = 256  # of a dictionary, for an index to fit into a byte
+# Rows of a row group, below which opening each group takes longer than Arrow's decoding.
+MIN_PAGED = 8_192
 TESTED_ROWS = 40 * DRIFT_ROWS  # of each of the two samples that are tested
 QUARTILES = (0.25, 0.5, 0.75)
 
@@ -83,6 +84,22 @@ class ParquetFile:
         return kind_of(column, self._schema.field(column).type)
 
     @cached_property
+    def _leaves(self) -> dict[str, tuple[int, bool]]:
+        """Columns that are not nested, by name: their numbers, and whether values may be missing.
+
+        Computed once: a file's schema and metadata form a reference cycle, which keeps a kilobyte
+        for each column of each row group until Python collects garbage.
+        """
+        with self._open() as file:
+            leaves = [file.schema.column(i) for i in range(len(file.schema))]
+        # A column called "a.b" and a field b of column a have the same path, but not the same name.
+        return {
+            leaf.name: (i, leaf.max_definition_level > 0)
+            for i, leaf in enumerate(leaves)
+            if leaf.path == leaf.name
+        }
+
+    @cached_property
     def _first_chunks(self) -> list[tuple[str, int, int]]:
         """Each column's name, with the bytes and values of its chunk in the first group."""
         with self._open() as file:
@@ -107,21 +124,16 @@ class ParquetFile:
 
     @cached_property
     def _unindexed(self) -> set[str]:
-        """String columns that some row group has in an encoding without a dictionary.
-
-        Computed once: a file's schema and metadata form a reference cycle, which keeps a kilobyte
-        for each column of each row group until Python collects garbage.
-        """
+        """String columns that some row group has in an encoding without a dictionary."""
         with self._open() as file:
-            leaves = [file.schema.column(i) for i in range(len(file.schema))]
             groups = [file.metadata.row_group(g) for g in range(len(self._group_rows))]
-        # A column called "a.b" and a field b of column a have the same path, but not the same name.
         return {
-            leaf.name
-            for i, leaf in enumerate(leaves)
-            if leaf.path == leaf.name
-            and _is_string(self._schema.field(leaf.name).type)
-            and not all(ENCODINGS.issuperset(group.column(i).encodings) for group in groups)
+            name
+            for name in self.columns
+            if _is_string(self._schema.field(name).type)
+            and not all(
+                ENCODINGS.issuperset(g.column(self._leaves[name][0]).encodings) for g in groups
+            )
         }
 
     def reading_bytes(self, columns: Sequence[str]) -> int:
@@ -135,18 +147,57 @@ class ParquetFile:
     def _read(
         self, columns: Sequence[str], rows: int, heads: Mapping[int, int] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """All rows, or the first rows of some row groups (`heads`: group to number of rows)."""
+        """All rows, or of some row groups (`heads`: group to number) the first ones."""
         names = list(columns)
-        with self._open(read_dictionary=self._dictionary_columns(names)) as file:
+        coded = self._dictionary_columns(names)
+        groups = dict(enumerate(self._group_rows)) if heads is None else heads
+        with self._open(read_dictionary=coded) as file:
             try:
-                if heads is None:
+                paged = self._paged(coded)
+                if heads is None and not paged:
                     for batch in file.iter_batches(rows, columns=names, use_threads=False):
                         yield _checked(batch.select(names))
                     return
-                for group, left in heads.items():
-                    yield from _head(file, group, names, min(rows, left), left)
+                for group, left in groups.items():
+                    yield from self._head(file, group, names, paged, min(rows, left), left)
             except (pa.ArrowInvalid, OSError) as error:
                 raise DataError(_unreadable(self.name, error)) from None
+
+    def _paged(self, coded: Sequence[str]) -> dict[str, tuple[int, bool]]:
+        """Of these columns, those that `CodedGroup` decodes."""
+        if self._filesystem is not None or self.n_rows < MIN_PAGED * len(self._group_rows):
+            return {}
+        return {name: self._leaves[name] for name in coded}
+
+    def _head(
+        self,
+        file: pq.ParquetFile,
+        group: int,
+        columns: Sequence[str],
+        paged: Mapping[str, tuple[int, bool]],
+        rows: int,
+        left: int,
+    ) -> Iterator[pa.RecordBatch]:
+        """The first rows of a row group."""
+        others = [c for c in columns if c not in paged]
+        batches = file.iter_batches(rows, [group], others, use_threads=False) if others else None
+        if batches is not None and not paged:
+            for batch in batches:
+                yield _checked(batch.slice(0, left).select(columns))
+                left -= batch.num_rows
+                if left <= 0:
+                    return
+            return
+        from sparrowboost.readers.parquet_pages import CodedGroup
+
+        with CodedGroup(self.name, file, group, paged) as coded:
+            rest = _Joined(batches) if batches is not None else None
+            for start in range(0, left, rows):
+                n = min(rows, left - start)
+                arrays = coded.take(n)
+                if rest is not None:
+                    arrays |= rest.take(n)
+                yield pa.RecordBatch.from_arrays([arrays[c] for c in columns], list(columns))
 
     def partitions(self) -> list[int]:
         return list(self._group_rows)
@@ -214,6 +265,31 @@ class ParquetFile:
             yield thin(batch, share, rng)
 
 
+class _Joined:
+    """Arrow's batches, split and joined to the requested numbers of rows."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._held: pa.RecordBatch | None = None
+
+    def take(self, n: int) -> dict[str, pa.Array]:
+        """The next n rows, by column."""
+        parts: list[pa.RecordBatch] = []
+        lacking = n
+        while lacking:
+            batch = self._held if self._held is not None else next(self._batches, None)
+            if batch is None:
+                raise pa.ArrowInvalid(f"a row group lacks {lacking:,} rows")
+            parts.append(batch.slice(0, lacking))
+            self._held = batch.slice(lacking) if batch.num_rows > lacking else None
+            lacking -= parts[-1].num_rows
+        if len(parts) == 1:
+            return dict(zip(parts[0].schema.names, parts[0].columns, strict=True))
+        table = pa.Table.from_batches(parts).unify_dictionaries()
+        columns = [column.combine_chunks() for column in table.columns]
+        return dict(zip(table.column_names, columns, strict=True))
+
+
 class _DriftTest:
     """Whether columns change along the rows added, in their order."""
 
@@ -243,42 +319,12 @@ class _DriftTest:
         return False
 
 
-def _head(
-    file: pq.ParquetFile, group: int, columns: list[str], rows: int, n: int
-) -> Iterator[pa.RecordBatch]:
-    """The first n rows of a row group, at most `rows` at a time."""
-    for batch in file.iter_batches(rows, [group], columns, use_threads=False):
-        yield _checked(batch.slice(0, n).select(columns))
-        n -= batch.num_rows
-        if n <= 0:
-            return
-
-
 def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with one-byte indices into small dictionaries, which are binned fastest.
-
-    A damaged page may have indices beyond its dictionary: an ArrowInvalid says so.
-    """
-    coded = [j for j, type_ in enumerate(batch.schema.types) if pa.types.is_dictionary(type_)]
-    if not coded:
-        return batch
-    n, arrays = batch.num_rows, batch.columns
-    memory = pa.allocate_buffer(n * len(coded))  # of all columns: few large pieces of memory
-    bytes_ = np.frombuffer(memory, np.uint8).reshape(len(coded), n)
-    for k, j in enumerate(coded):
-        indices, dictionary = arrays[j].indices, arrays[j].dictionary
-        if indices.null_count:
-            arrays[j].validate(full=True)
-            continue
-        dictionary.validate(full=True)
-        values = to_numpy(indices).view(np.uint32)  # an index below zero is a large one
-        if values.max(initial=0) >= len(dictionary) and n:
-            raise pa.ArrowInvalid(f"column {batch.schema.names[j]!r} has an index out of bounds")
-        if len(dictionary) <= MAX_BYTE_VALUES:
-            bytes_[k] = values
-            narrow = pa.Array.from_buffers(pa.uint8(), n, [None, memory.slice(k * n, n)])
-            arrays[j] = pa.DictionaryArray.from_arrays(narrow, dictionary, safe=False)
-    return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
+    """The batch; an ArrowInvalid if a damaged page has indices beyond its dictionary."""
+    for column in batch.columns:
+        if pa.types.is_dictionary(column.type):
+            column.validate(full=True)
+    return batch
 
 
 def _is_string(type_: pa.DataType) -> bool:

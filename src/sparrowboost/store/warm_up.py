@@ -21,6 +21,7 @@ def warm_up(kinds: Iterable[Kind]) -> None:
         bin_codes,
     )
     from sparrowboost.kernels.rows import gather_rows, random_order, scatter_rows
+    from sparrowboost.readers.parquet_pages import PageBuffers
 
     byte = np.zeros((1, 2), np.uint8)
     out, table = byte[:, 0], np.zeros(1 << 16, np.uint8)
@@ -30,6 +31,7 @@ def warm_up(kinds: Iterable[Kind]) -> None:
         if dtype is np.int32:
             bin_by_table(x, table, out)
             bin_codes(byte, np.zeros((1, 256), np.uint8), zero, np.empty((2, 1), np.uint8))
+            PageBuffers(1).take(0)
             continue
         low = np.float32(1) if dtype is np.float32 else np.float64(1)
         thresholds = np.zeros(256, dtype)
