@@ -178,6 +178,8 @@ def _linked(text: str) -> str:
 def _table(actions: list[argparse.Action]) -> str:
     rows = ["| | |", "|---|---|"]
     for action in actions:
+        if action.help == argparse.SUPPRESS:
+            continue
         words = ((action.help or "") % {"default": action.default}).replace("|", "\\|")
         names = ", ".join(f"`{name}`" for name in action.option_strings)
         value = _value(action)

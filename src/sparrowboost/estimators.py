@@ -324,6 +324,11 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The parameters of the learner, checked before any row is read."""
         params = {name: getattr(self, name) for name in LEARNER}
         if self.category_charge != "deprecated":
+            if self.category_penalty != Params().category_penalty:
+                raise DataError(
+                    "category_charge is the old name of category_penalty; pass only "
+                    "category_penalty."
+                )
             warn_renamed("category_charge")
             params["category_penalty"] = self.category_charge
         Params.make(**params)

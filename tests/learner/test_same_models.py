@@ -1,7 +1,7 @@
 """Models, stores and checkpoints as an earlier version wrote them: they open, and come out again.
 
-`python tests/test_same_models.py` writes them anew. That is for a change that is meant to change
-models; the changelog then says which, and why.
+`python tests/learner/test_same_models.py` writes them again, for a change that is meant to change
+models. The changelog then says which, and why.
 """
 
 from __future__ import annotations

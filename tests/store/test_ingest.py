@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 
 import numpy as np
 import pandas as pd
@@ -20,7 +21,8 @@ from sklearn.datasets import dump_svmlight_file
 
 import sparrowboost
 from helpers import naive_rows, small_table, stored_rows
-from sparrowboost import DataError, Dataset, ingest
+from sparrowboost import DataError, Dataset, StoreError, ingest
+from sparrowboost.store.writer import StoreWriter
 
 TABLE = small_table()
 
@@ -493,3 +495,23 @@ def test_a_table_of_which_nothing_can_be_learned_gives_the_mean():
     model = sparrowboost.train(ingest(table, label="y", verbose=0), verbose=0)
     assert model.n_trees == 0
     np.testing.assert_allclose(model.predict_proba(table)[:, 1], 0.3)
+
+
+def test_an_ingest_that_ends_while_another_waits_for_the_folder_is_not_replaced(
+    tmp_path, monkeypatch
+):
+    # The other one ends between the look at the folder and the lock.
+    check, done = StoreWriter._check_folder, []
+
+    def then_end(self, overwrite):
+        check(self, overwrite)
+        if not done:
+            done.append(1)
+            ingest(np.arange(20.0)[:, None], label=np.arange(20) > 9, path=self.path, verbose=0)
+
+    monkeypatch.setattr(StoreWriter, "_check_folder", then_end)
+    X = np.arange(30.0)[:, None]
+    with pytest.raises(StoreError, match="already has a store"):
+        ingest(X, label=X[:, 0] > 9, path=tmp_path / "store", verbose=0)
+    assert sorted(name[:5] for name in os.listdir(tmp_path / "store")) == ["manif", "rows-"]
+    assert Dataset(tmp_path / "store").n_rows == 20

@@ -180,3 +180,9 @@ def test_the_whole_job_killed_at_random_moments(source, tmp_path):
     subprocess.run([sys.executable, "-c", CHILD, *call], check=True)
     assert (tmp_path / "model.json").read_bytes() == (tmp_path / "straight.json").read_bytes()
     assert Dataset(tmp_path / "run/store", verify=True).n_rows == N
+
+
+def test_resume_needs_a_seed_that_can_be_compared(source, tmp_path):
+    for state in (None, np.random.default_rng(0)):
+        with pytest.raises(DataError, match="whole number as random_state"):
+            make(source, tmp_path / "store", resume=True, random_state=state)

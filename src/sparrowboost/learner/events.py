@@ -110,4 +110,4 @@ class Converged(Finished):
     """Not even the largest sample shows a tree, or trees on such samples did harm to fresh rows."""
 
 
-Callback = Callable[[Event], object]  # whoever returns True ends training
+Callback = Callable[[Event], object]  # one that returns True stops training

@@ -5,6 +5,7 @@
     threads.py    work over threads, in bounded memory
     disk.py       checks of free space, and files that are written completely or not at all
     progress.py   progress bars and log lines
+    random_state.py  one seed from anything that scikit-learn accepts
     errors.py     all errors that Sparrow raises on purpose
 
 It knows nothing of tables, trees or samples.

@@ -5,7 +5,7 @@
     prediction   libraries + reading + results + blocks                               <= limit
 
 Libraries are measured (`memory.held`). The other parts are computed from plain numbers: rows,
-features, bins and threads. `store/ingest.py`, `learner/planning.py` and `model/predict.py` supply
+features, bins and threads. `store/plan.py`, `learner/planning.py` and `model/predict.py` supply
 them, and refuse a limit with `Budget.check` before any row is read. What is left of the limit goes
 to the part that can use it: row blocks in ingest and prediction, samples in training.
 

@@ -55,9 +55,6 @@ class WeightEstimate:
         """The weight of all rows."""
         return sum(float((part.rows * part.weight).sum(dtype=np.float64)) for part in self._parts())
 
-    def n_eff_at(self, scale: float) -> float:
-        return self.total() ** 2 / float(weigh_draw(self.weight, self.rows, scale)[1])
-
     def scale_for(self, most_rows: int) -> float:
         """The scale of the largest draw that is worth its rows and has at most `most_rows`."""
         low = 1e-12 * float(self.weight.max())

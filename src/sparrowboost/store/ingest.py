@@ -13,6 +13,7 @@ from sparrowboost.readers.formats import OpenOptions, check_format
 from sparrowboost.readers.labels import Value
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.readers.table import ColumnLike, Table, name_list, open_table
+from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.memory import apply_limit, release
 from sparrowboost.runtime.progress import compiling, make_progress
 from sparrowboost.runtime.random_state import RandomState, check_seed
@@ -120,6 +121,8 @@ def ingest(
     n_jobs, seed = check_jobs(n_jobs), check_seed(random_state)
     run = None
     if resume:
+        if not isinstance(random_state, int | np.integer):
+            raise DataError("resume=True needs a whole number as random_state.")
         named = (label, weight, positive, columns, exclude, categorical, header, format, seed)
         run = describe_run(data, named)
         finished = find_finished(path, run, overwrite=overwrite)

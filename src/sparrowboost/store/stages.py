@@ -18,9 +18,8 @@ from sparrowboost.readers.table import Table
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.store.plan import SAMPLE_ROWS, SAMPLING, STAGING
 
-DRIFT = (
-    0.05  # part of the labels' variance that may be between partitions; by chance it is far less
-)
+# Share of the labels' variance that may lie between partitions; by chance it is far less.
+DRIFT = 0.05
 
 
 class Stage(NamedTuple):

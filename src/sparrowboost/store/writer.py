@@ -84,8 +84,24 @@ class StoreWriter:
         except OSError:
             os.close(self._lock)
             raise StoreError(f"{self.path}: another ingest is writing to this folder.") from None
-        self._remove_leftovers()
-        self.scratch.mkdir()
+        self._check_lock()
+        try:
+            self._check_folder(overwrite)  # once more: another ingest may have ended meanwhile
+            self._remove_leftovers()
+            self.scratch.mkdir()
+        except OSError:  # a StoreError, too
+            self._unlock()
+            raise
+
+    def _check_lock(self) -> None:
+        """Refuse a lock file that another ingest has removed since it was opened."""
+        try:
+            inode = (self.path / LOCK).stat().st_ino
+        except FileNotFoundError:
+            inode = None
+        if inode != os.fstat(self._lock).st_ino:
+            os.close(self._lock)
+            raise StoreError(f"{self.path}: another ingest was writing to this folder; try again.")
 
     def _check_folder(self, overwrite: bool) -> None:
         """Refuse a path where something is that may not be replaced."""
