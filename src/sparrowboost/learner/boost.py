@@ -80,10 +80,8 @@ def boost(
 
 def _late(model: Model, validation: Validation, schedule: SampleSchedule, params: Params) -> bool:
     """Whether validation has not improved for too long, without a new sample meanwhile."""
-    rounds, since = (
-        params.early_stopping_rounds,
-        max(validation.best_trees, schedule.lost_patience_at),
-    )
+    rounds = params.early_stopping_rounds
+    since = max(validation.best_trees, schedule.lost_patience_at)
     return rounds is not None and model.n_trees - since >= rounds
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from sparrowboost.learner.stopping import L2, RHO, SIGMA
 from sparrowboost.model.losses import LOSSES
 from sparrowboost.model.metrics import METRICS
+from sparrowboost.runtime.budget import DEFAULT_LEAVES
 from sparrowboost.runtime.errors import DataError
 
 STOPPING = ("adaptive", "paper")
@@ -108,7 +109,7 @@ class Params:
 
     n_estimators: int = 100
     learning_rate: float = 0.1
-    max_leaves: int = 31
+    max_leaves: int = DEFAULT_LEAVES
     max_depth: int | None = None
     min_child_weight: float = 10.0
     l2: float = L2

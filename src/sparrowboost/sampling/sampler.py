@@ -32,7 +32,7 @@ import numpy.typing as npt
 from sparrowboost.kernels.draws import shuffle_rows
 from sparrowboost.model.losses import Loss
 from sparrowboost.model.model import Model
-from sparrowboost.runtime.budget import SPARE_ROWS
+from sparrowboost.runtime.budget import CHUNK_ROW_BYTES, SPARE_ROWS
 from sparrowboost.runtime.threads import ordered_map
 from sparrowboost.sampling.draw import (
     DrawBuffer,
@@ -43,7 +43,7 @@ from sparrowboost.sampling.draw import (
     catch_up,
 )
 from sparrowboost.sampling.sample import Sample
-from sparrowboost.sampling.strata import N_STRATA, STATE_BYTES, Rows, Strata
+from sparrowboost.sampling.strata import N_STRATA, Rows, Strata
 from sparrowboost.sampling.weight_estimate import WeightEstimate
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.shuffle import permuted
@@ -145,7 +145,7 @@ class Sampler:
 
     def _count(self, sample: Sample, n_read: int) -> Sample:
         self.counts.rows_read += n_read
-        self.counts.bytes_read += n_read * (self._dataset.n_features + STATE_BYTES)
+        self.counts.bytes_read += n_read * (self._dataset.n_features + CHUNK_ROW_BYTES)
         self.counts.rows_kept += sample.n
         self.counts.n_samples += 1
         return sample

@@ -34,7 +34,7 @@ import numpy.typing as npt
 
 from sparrowboost.kernels.draws import find_strata, put_rows
 from sparrowboost.runtime import budget
-from sparrowboost.runtime.budget import BATCH_BYTES, CHUNK_ROWS
+from sparrowboost.runtime.budget import BATCH_BYTES, CHUNK_ROW_BYTES, CHUNK_ROWS
 from sparrowboost.runtime.disk import guard_disk, read_all, write_all
 from sparrowboost.runtime.errors import StoreError
 from sparrowboost.store.lookup import Bins
@@ -43,7 +43,6 @@ LOWEST = -40  # log2 of the lower bound of the lowest stratum
 N_WEIGHTS = 80  # up to 2**40, where the exponential loss cuts its margins
 N_BANDS = 2  # labels
 N_STRATA = N_BANDS * N_WEIGHTS
-STATE_BYTES = 1 + 4 + 4  # label, score, trees seen
 ALIGNED = 8  # bytes, to which chunks in memory are aligned
 CRC_BITS = 32
 
@@ -65,7 +64,7 @@ def sum_strata(weight: npt.NDArray[np.float32], total: npt.NDArray[np.float32]) 
 
 def row_bytes(n_features: int, *, weighted: bool) -> int:
     """Bytes of a row in the strata."""
-    return n_features + STATE_BYTES + 4 * weighted
+    return n_features + CHUNK_ROW_BYTES + 4 * weighted
 
 
 def chunk_bytes(n_features: int, *, weighted: bool) -> int:
