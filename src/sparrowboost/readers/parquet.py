@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -148,20 +149,29 @@ class ParquetFile:
         self, columns: Sequence[str], rows: int, heads: Mapping[int, int] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """All rows, or of some row groups (`heads`: group to number) the first ones."""
+        with self._open(read_dictionary=self._dictionary_columns(columns)) as file:
+            yield from self._read_from(file, columns, rows, heads)
+
+    def _read_from(
+        self,
+        file: pq.ParquetFile,
+        columns: Sequence[str],
+        rows: int,
+        heads: Mapping[int, int] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """`_read` from a file that was opened for these columns, or for more."""
         names = list(columns)
-        coded = self._dictionary_columns(names)
+        paged = self._paged(self._dictionary_columns(names))
         groups = dict(enumerate(self._group_rows)) if heads is None else heads
-        with self._open(read_dictionary=coded) as file:
-            try:
-                paged = self._paged(coded)
-                if heads is None and not paged:
-                    for batch in file.iter_batches(rows, columns=names, use_threads=False):
-                        yield _checked(batch.select(names))
-                    return
-                for group, left in groups.items():
-                    yield from self._head(file, group, names, paged, min(rows, left), left)
-            except (pa.ArrowInvalid, OSError) as error:
-                raise DataError(_unreadable(self.name, error)) from None
+        try:
+            if heads is None and not paged:
+                for batch in file.iter_batches(rows, columns=names, use_threads=False):
+                    yield _checked(batch.select(names))
+                return
+            for group, left in groups.items():
+                yield from self._head(file, group, names, paged, min(rows, left), left)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(_unreadable(self.name, error)) from None
 
     def _paged(self, coded: Sequence[str]) -> dict[str, tuple[int, bool]]:
         """Of these columns, those that `CodedGroup` decodes."""
@@ -211,23 +221,48 @@ class ParquetFile:
     def sample(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
     ) -> Iterator[pa.RecordBatch | DiscardSample]:
-        """Heads of random row groups and one whole group; columns that drift, from all rows."""
+        """Heads of random row groups and one whole group; columns that drift, from all rows.
+
+        A few columns at a time: batches of many would have few rows, and each array takes time,
+        however short it is. Every time the same rows are chosen.
+        """
+        with self._open(read_dictionary=self._dictionary_columns(columns)) as file:
+            for names in self._column_groups(columns):
+                yield from self._sample(file, names, rows, copy.deepcopy(rng))
+
+    def _sample(
+        self, file: pq.ParquetFile, columns: Sequence[str], rows: int, rng: np.random.Generator
+    ) -> Iterator[pa.RecordBatch | DiscardSample]:
         if len(self._group_rows) < MIN_GROUPS or rows >= self.n_rows:
-            yield from self._thinned(columns, rows, rng)
+            yield from self._thinned(file, columns, rows, rng)
             return
         heads, whole = _DriftTest(), _DriftTest()
-        for batch in self._group_heads(columns, rows, rng):
+        for batch in self._group_heads(file, columns, rows, rng):
             heads.add(batch, rows)
             yield batch
         # A whole group shows what heads hide, such as an order within row groups.
         group = int(rng.choice(np.flatnonzero(self._group_rows)))
         n = self._group_rows[group]
-        for batch in self._read(columns, self._sample_batch_rows(columns), {group: n}):
+        for batch in self._read_from(file, columns, self._sample_batch_rows(columns), {group: n}):
             whole.add(batch, n)
         drifting = [c for c in columns if heads.drifts(c) or whole.drifts(c)]
         if drifting:
             yield DiscardSample(tuple(drifting))
-            yield from self._thinned(drifting, rows, rng)
+            yield from self._thinned(file, drifting, rows, rng)
+
+    def _column_groups(self, columns: Sequence[str]) -> Iterator[list[str]]:
+        """Columns in groups whose batches have as many rows as they may; at least one in each."""
+        most = SAMPLE_BATCH_BYTES / SAMPLE_BATCH_ROWS  # of a row
+        size = {name: n_bytes / max(n_values, 1) for name, n_bytes, n_values in self._first_chunks}
+        group: list[str] = []
+        row = 0.0
+        for name in columns:
+            if group and row + size.get(name, 0) > most:
+                yield group
+                group, row = [], 0.0
+            group.append(name)
+            row += size.get(name, 0)
+        yield group
 
     def _sample_batch_rows(self, columns: Sequence[str]) -> int:
         """Rows to decode at a time; fewer if strings make them long."""
@@ -236,17 +271,17 @@ class ParquetFile:
         return max(1, min(SAMPLE_BATCH_ROWS, int(SAMPLE_BATCH_BYTES / max(row, 1))))
 
     def _thinned(
-        self, columns: Sequence[str], rows: int, rng: np.random.Generator
+        self, file: pq.ParquetFile, columns: Sequence[str], rows: int, rng: np.random.Generator
     ) -> Iterator[pa.RecordBatch]:
         """Random rows; all of them are decoded."""
         share = rows / max(self.n_rows, 1)
         if not self.n_rows:
             return iter(())
-        batches = self._read(columns, self._sample_batch_rows(columns))
+        batches = self._read_from(file, columns, self._sample_batch_rows(columns))
         return (thin(batch, share, rng) for batch in batches)
 
     def _group_heads(
-        self, columns: Sequence[str], rows: int, rng: np.random.Generator
+        self, file: pq.ParquetFile, columns: Sequence[str], rows: int, rng: np.random.Generator
     ) -> Iterator[pa.RecordBatch]:
         """Random rows from the heads of random row groups, in proportion to their sizes."""
         sizes = np.array(self._group_rows)
@@ -261,7 +296,7 @@ class ParquetFile:
             int(g): int(min(n, sizes[g])) for g, n in zip(groups, wanted, strict=True)
         }  # fmt: skip
         share = rows / sum(heads.values())
-        for batch in self._read(columns, self._sample_batch_rows(columns), heads):
+        for batch in self._read_from(file, columns, self._sample_batch_rows(columns), heads):
             yield thin(batch, share, rng)
 
 

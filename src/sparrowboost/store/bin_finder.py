@@ -82,7 +82,7 @@ def _add_sample(sample: Iterator[Sampled], finders: dict[str, BinFinder], task: 
                 for finder in finders.values():
                     finder.keep()
             continue
-        task.advance(piece.num_rows)
+        task.advance(round(piece.num_rows * piece.num_columns / len(finders)))
         for name, array in zip(piece.schema.names, piece.columns, strict=True):
             finders[name].add(array, weight)
             n_bytes[name] += _array_bytes(array)

@@ -11,6 +11,7 @@ so a feature has no unused bins, and histograms can be laid out end to end.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -162,7 +163,7 @@ class NumberFeature:
             "name": self.name,
             "kind": self.kind,
             # JSON has no infinity, which may be a threshold.
-            "thresholds": [t if np.isfinite(t) else str(t) for t in self.thresholds.tolist()],
+            "thresholds": [t if math.isfinite(t) else str(t) for t in self.thresholds.tolist()],
         }
 
 

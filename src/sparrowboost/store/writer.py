@@ -227,7 +227,7 @@ class StoreWriter:
         manifest["crc32"] = manifest_crc(manifest)
         temporary = self.path / (MANIFEST + TEMPORARY)
         with guard_disk(temporary, 0), open(temporary, "w") as file:
-            json.dump(manifest, file)
+            file.write(json.dumps(manifest))  # json.dump takes ten times as long
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, self.path / MANIFEST)
