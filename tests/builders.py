@@ -8,11 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-import sparrowboost.learner.grower
-import sparrowboost.learner.scanner
-import sparrowboost.sampling.sample
-import sparrowboost.sampling.strata
-import sparrowboost.store.shuffle
+from constants import set_constants
 from sparrowboost import History, Model, ingest, train
 from sparrowboost.learner.events import Event
 from sparrowboost.learner.evidence import Slots
@@ -46,23 +42,11 @@ def make_sample(bins, label, u=None, score=0.0, loss="logistic", whole=False) ->
     )
 
 
-def use_small_blocks(monkeypatch, rows) -> None:
-    """Let samples have many blocks although they have few rows."""
-    for module in (
-        sparrowboost.sampling.sample,
-        sparrowboost.learner.scanner,
-        sparrowboost.learner.grower,
-    ):
-        monkeypatch.setattr(module, "BLOCK_ROWS", rows)
-
-
 @contextmanager
 def many_blocks_and_chunks(block_bytes=8_000, chunk_rows=200) -> Iterator[None]:
     """Let a small table have as many blocks and chunks as one of some million rows."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sparrowboost.store.shuffle, "BUCKET_BYTES", block_bytes)
-        patch.setattr(sparrowboost.store.shuffle, "MIN_SEGMENT_BYTES", 10)
-        patch.setattr(sparrowboost.sampling.strata, "CHUNK_ROWS", chunk_rows)
+        set_constants(patch, bucket_bytes=block_bytes, min_segment_bytes=10, chunk_rows=chunk_rows)
         yield
 
 

@@ -24,8 +24,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-import sparrowboost.model.predict
 from builders import assert_same_trees
+from constants import set_constants
 from sparrowboost import (
     DataError,
     MemoryLimitError,
@@ -457,8 +457,7 @@ def test_the_decision_function_is_the_log_odds_and_decides_the_class(numbers):
 
 @pytest.mark.parametrize("kept", [0, 10**9])
 def test_stages_are_the_model_after_each_tree(numbers, kept, monkeypatch):
-    monkeypatch.setattr(sparrowboost.model.predict, "KEPT_BYTES", kept or 1)
-    monkeypatch.setattr(sparrowboost.model.predict, "BLOCK_ROWS", 400)
+    set_constants(monkeypatch, kept_bytes=kept or 1, prediction_block_rows=400)
     X, y = numbers
     clf = small(max_leaves=5).fit(X, y)
     stages = list(clf.staged_decision_function(X))

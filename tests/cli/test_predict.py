@@ -9,6 +9,7 @@ import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 import pytest
 
+from constants import set_constants
 from helpers import small_table
 from sparrowboost import (
     DataError,
@@ -98,11 +99,8 @@ def test_a_classifier_is_told_to_give_its_model(folder, tmp_path):
 
 
 def test_many_blocks_become_few_row_groups(folder, tmp_path, monkeypatch):
-    import sparrowboost.model.predict
-    import sparrowboost.model.predictions
 
-    monkeypatch.setattr(sparrowboost.model.predict, "BLOCK_ROWS", 100)
-    monkeypatch.setattr(sparrowboost.model.predictions, "GROUP_ROWS", 1_000)
+    set_constants(monkeypatch, prediction_block_rows=100, predictions_group_rows=1_000)
     call = ["predict", f"{folder}/model.json", f"{folder}/t.csv", "-o", f"{tmp_path}/p.parquet"]
     assert main([*call, "--keep", "color", "-q"]) == 0
     assert pq.read_metadata(tmp_path / "p.parquet").num_row_groups == 3

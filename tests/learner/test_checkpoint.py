@@ -11,9 +11,8 @@ import time
 import numpy as np
 import pytest
 
-import sparrowboost.learner.checkpoint
-import sparrowboost.sampling.strata
 from builders import assert_same_trees, clean
+from constants import set_constants
 from sparrowboost import DataError, Dataset, Model, StoreError, ingest, train
 from sparrowboost.learner.checkpoint import Checkpoint
 from sparrowboost.learner.events import SampleDrawn, TreeAdded
@@ -27,7 +26,7 @@ CHUNK_BYTES = CHUNK_ROWS * (D + 9)
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(sparrowboost.sampling.strata, "CHUNK_ROWS", CHUNK_ROWS)
+    set_constants(monkeypatch, chunk_rows=CHUNK_ROWS)
 
 
 class CrashError(Exception):
@@ -81,7 +80,7 @@ def crash_at(tree):
 
 @pytest.fixture(params=list(KINDS))
 def kind(request, monkeypatch):
-    monkeypatch.setattr(sparrowboost.learner.checkpoint, "SAVE_SECONDS", 0.0)
+    set_constants(monkeypatch, save_seconds=0.0)
     return request.param
 
 

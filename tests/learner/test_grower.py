@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import sparrowboost.learner.grower
-from builders import forbid_endless_scans, make_sample, make_slots, use_small_blocks
+from builders import forbid_endless_scans, make_sample, make_slots
+from constants import set_constants
 from naive import subset_charge
 from sparrowboost.kernels.scores import apply_trees
 from sparrowboost.learner.grower import AdaptiveGrower
@@ -222,8 +222,8 @@ def signal_sample(gamma, n=4_096, d=4, seed=0, loss="logistic"):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    use_small_blocks(monkeypatch, 64)
-    monkeypatch.setattr(sparrowboost.learner.grower, "START_VALUES", 64)
+    set_constants(monkeypatch, sample_block_rows=64)
+    set_constants(monkeypatch, start_values=64)
 
 
 @pytest.mark.usefixtures("small_blocks")

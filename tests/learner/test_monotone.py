@@ -10,15 +10,14 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 import sparrowboost.learner.bundles
-import sparrowboost.learner.grower
 import sparrowboost.learner.scanner
 from builders import (
     assert_same_trees,
     forbid_endless_scans,
     make_slots,
     mask_of,
-    use_small_blocks,
 )
+from constants import set_constants
 from naive import find_leaf
 from sparrowboost import DataError, ingest, train
 from sparrowboost.learner.events import Converged
@@ -179,8 +178,8 @@ def test_a_model_is_monotone_in_every_constrained_feature(
     dataset, loss, stopping, sample_size, signs, monkeypatch
 ):
     # Small blocks: in a drawn sample, splits are taken on few rows and values are of more.
-    use_small_blocks(monkeypatch, 256)
-    monkeypatch.setattr(sparrowboost.learner.grower, "START_VALUES", 256)
+    set_constants(monkeypatch, sample_block_rows=256)
+    set_constants(monkeypatch, start_values=256)
     kwargs = {"loss": loss, "stopping": stopping, "sample_size": sample_size, "theta": 0.8}
     kwargs |= {"n_estimators": 20, "learning_rate": 0.5, "l2": 3.0, "verbose": 0, "n_jobs": 1}
     free = train(dataset, **kwargs)

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders import bins_of, make_sample, make_slots, mask_of, use_small_blocks
+from builders import bins_of, make_sample, make_slots, mask_of
+from constants import set_constants
 from sparrowboost.kernels.scores import apply_trees
-from sparrowboost.learner import scanner as scanner_module
 from sparrowboost.learner.scanner import Scanner
 from sparrowboost.model.forest import Forest
 from sparrowboost.runtime.threads import WorkerPool
@@ -19,8 +19,7 @@ N, BLOCK = 1_000, 64
 @pytest.fixture(autouse=True, scope="module")
 def small_blocks():
     with pytest.MonkeyPatch.context() as patch:
-        use_small_blocks(patch, BLOCK)
-        patch.setattr(scanner_module, "PART_VALUES", 600)  # four blocks or so
+        set_constants(patch, sample_block_rows=BLOCK, part_values=600)  # a part: about four blocks
         yield
 
 

@@ -6,8 +6,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-import sparrowboost.learner.soundness
 from builders import DRAWN, recorded
+from constants import set_constants
 from sparrowboost import History
 from sparrowboost.learner.events import Converged, Finished, SampleDrawn, TreeAdded
 from sparrowboost.learner.soundness import SoundnessMonitor, label_deviation
@@ -35,7 +35,7 @@ def naive_deviation(copies, label, rows):
 
 @pytest.mark.parametrize("n", [0, 1, 63, 64, 1_000])
 def test_the_deviation_of_labels_is_that_of_the_naive_sum(n, monkeypatch):
-    monkeypatch.setattr(sparrowboost.learner.soundness, "PART_ROWS", 64)
+    set_constants(monkeypatch, soundness_part_rows=64)
     rng = np.random.default_rng(n)
     copies = (1 / rng.uniform(0.01, 1, n)).astype(np.float32)
     label = (rng.random(n) < 0.2).astype(np.uint8)

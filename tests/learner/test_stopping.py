@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from builders import bins_of, forbid_endless_scans, make_sample, make_slots, use_small_blocks
+from builders import bins_of, forbid_endless_scans, make_sample, make_slots
+from constants import set_constants
 from sparrowboost.learner.evidence import Evidence
 from sparrowboost.learner.paper_grower import PaperGrower
 from sparrowboost.learner.params import Params
@@ -89,7 +90,7 @@ def paper(gamma, sigma=SIGMA_OF_TESTS, c=C):
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    use_small_blocks(monkeypatch, BLOCK)
+    set_constants(monkeypatch, sample_block_rows=BLOCK)
 
 
 @pytest.mark.parametrize("n_values", [2, 8, 64])

@@ -13,11 +13,11 @@ import pyarrow.csv
 import pytest
 from sklearn.metrics import roc_auc_score
 
-import sparrowboost.learner.planning
 import sparrowboost.learner.scanner
 import sparrowboost.learner.training
 import sparrowboost.model.losses
-from builders import assert_same_trees, forbid_endless_scans, listen, use_small_blocks
+from builders import assert_same_trees, forbid_endless_scans, listen
+from constants import set_constants
 from sparrowboost import DataError, MemoryLimitError, StoreError, ingest, train
 from sparrowboost.learner.events import Converged, Finished, SampleDrawn, TreeAdded
 from sparrowboost.learner.params import Params
@@ -69,7 +69,7 @@ def auc_of(model, rows):
 def test_the_same_seed_gives_the_same_model_whatever_the_threads(
     dataset, loss, stopping, sample_size, monkeypatch
 ):
-    use_small_blocks(monkeypatch, 512)
+    set_constants(monkeypatch, sample_block_rows=512)
     monkeypatch.setattr(
         sparrowboost.learner.scanner, "PART_VALUES", 2_000
     )  # several parts for each job
@@ -386,7 +386,7 @@ def test_training_on_all_rows_draws_once_and_reads_every_row_for_every_tree(data
 
 
 def test_a_sample_teaches_only_so_many_rules(dataset, monkeypatch):
-    monkeypatch.setattr("sparrowboost.sampling.schedule.ROWS_PER_RULE", 100)
+    set_constants(monkeypatch, rows_per_rule=100)
     # A thirtieth of the full rate, a fifth of these rows: some 220 rules for each sample.
     _, events = listen(dataset, sample_size=4_000, n_estimators=90, learning_rate=0.01)
     reasons = [event.reason for event in events if isinstance(event, SampleDrawn)]
@@ -405,8 +405,7 @@ def test_training_on_noise_in_samples_converges_and_says_so():
 @pytest.mark.slow
 def test_samples_grow_while_fresh_rows_say_that_they_are_too_small(monkeypatch):
     # Not "all rows, once": as if there were too many of them.
-    monkeypatch.setattr(sparrowboost.learner.planning, "WHOLE_VALUES", 1_000)
-    monkeypatch.setattr(sparrowboost.learner.planning, "FIRST_ROWS", 500)
+    set_constants(monkeypatch, whole_values=1_000, first_rows=500)
     X, y = make_table(20_000, noise=2.0)
     _, events = listen(ingest(X, label=y, verbose=0), n_estimators=200, learning_rate=0.3)
     rows = [event.sample_rows for event in events if isinstance(event, SampleDrawn)]
@@ -473,7 +472,7 @@ def test_a_memory_limit_that_is_too_small_is_refused_with_one_that_will_do(datas
 
 def test_what_does_not_fit_as_a_whole_is_sampled(dataset, monkeypatch):
     monkeypatch.setattr(sparrowboost.learner.planning, "held", lambda: 500_000_000)
-    monkeypatch.setattr(sparrowboost.learner.planning, "MIN_ROWS", 1_000)
+    set_constants(monkeypatch, min_rows=1_000)
     params = Params.make()
     # All 20,000 rows take 25 bytes each, their bins twice; two samples with a tenth to spare, and
     # their estimate, 49.
@@ -492,7 +491,7 @@ def test_what_does_not_fit_as_a_whole_is_sampled(dataset, monkeypatch):
 def test_samples_do_not_depend_on_the_last_bytes_that_the_process_holds(
     dataset, monkeypatch, limit, spread
 ):
-    monkeypatch.setattr(sparrowboost.learner.planning, "WHOLE_VALUES", 0)
+    set_constants(monkeypatch, whole_values=0)
     monkeypatch.setattr(dataset.storage, "n_rows", 50_000_000)
     sizes = set()
     for more in np.linspace(0, spread, 9).astype(int).tolist():

@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import log_loss, roc_auc_score
 
-import sparrowboost.learner.validation
 from builders import assert_same_trees, listen, make_model, make_stump
+from constants import set_constants
 from sparrowboost import DataError, ingest, train
 from sparrowboost.learner.events import Finished, TreeAdded
 from sparrowboost.learner.validation import Validation, validation_row_bytes
@@ -118,8 +118,7 @@ def test_without_early_stopping_all_trees_are_kept(dataset, valid):
 
 
 def test_too_many_validation_rows_are_thinned_out_evenly(monkeypatch):
-    monkeypatch.setattr(sparrowboost.learner.validation, "BLOCK_ROWS", 100)
-    monkeypatch.setattr("sparrowboost.model.labelled.BLOCK_ROWS", 100)
+    set_constants(monkeypatch, validation_block_rows=100)
     n = 2_345
     X = np.arange(n, dtype=float)[:, None] % 250
     dataset = ingest(X, label=np.arange(n) % 3 == 0, verbose=0)
@@ -152,7 +151,7 @@ def test_scores_are_brought_up_to_date_by_the_new_trees_only(dataset, valid):
 
 @pytest.mark.parametrize("metric", ["log_loss", "auc"])
 def test_scores_are_the_same_to_the_bit_whoever_does_the_work(dataset, valid, metric, monkeypatch):
-    monkeypatch.setattr(sparrowboost.learner.validation, "PART_ROWS", 100)
+    set_constants(monkeypatch, validation_part_rows=100)
     model = train(dataset, n_estimators=5, verbose=0)
     with WorkerPool(3) as workers:
         seen = [

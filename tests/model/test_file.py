@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import sparrowboost.model.file
 from builders import assert_same_trees, clean, make_stump
+from constants import set_constants
 from helpers import small_table
 from naive import random_tree
 from sparrowboost import (
@@ -446,11 +447,11 @@ def test_deep_nesting_is_refused(tmp_path, opening):
 
 
 def test_decompression_stops_at_the_size_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(sparrowboost.model.file, "MAX_BYTES", 1_000_000)
+    set_constants(monkeypatch, model_file_bytes=1_000_000)
     for bomb in (gzip.compress(b" " * (50 << 20)), b" " * (2 << 20)):
         refused(tmp_path, bomb, "more than 1 MB of text")
     model = load_model(V1)
-    monkeypatch.setattr(sparrowboost.model.file, "MAX_BYTES", 1_000)
+    set_constants(monkeypatch, model_file_bytes=1_000)
     with pytest.raises(ModelFileError, match=r"cannot be saved: it has more than"):
         model.save_model(tmp_path / "new.json")
     assert not (tmp_path / "new.json").exists()

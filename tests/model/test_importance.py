@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import sparrowboost.learner.grower
-from builders import make_model, make_stump, mask_of, numbered_rows, use_small_blocks
+from builders import make_model, make_stump, mask_of, numbered_rows
+from constants import set_constants
 from sparrowboost import DataError, feature_importances, ingest, train
 from sparrowboost.learner.events import TreeAdded
 from sparrowboost.learner.scanner import Scanner
@@ -71,8 +71,8 @@ def test_gains_add_up_to_the_loss_that_the_trees_removed(dataset):
 
 def train_on_draws(dataset, monkeypatch, **params):
     """A model of splits that were found on runs of many lengths, of several samples."""
-    use_small_blocks(monkeypatch, 512)
-    monkeypatch.setattr(sparrowboost.learner.grower, "START_VALUES", 1)
+    set_constants(monkeypatch, sample_block_rows=512)
+    set_constants(monkeypatch, start_values=1)
     split, found_on = Scanner.split, []
 
     def note(scanner, *args, **how):

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import sparrowboost.store.shuffle
+from constants import set_constants
 from helpers import small_table
 from sparrowboost import DataError, Dataset, DiskFullError, MemoryLimitError, StoreError, ingest
 
@@ -212,9 +212,7 @@ def test_a_limit_that_is_too_small_names_one_that_would_do(store, tmp_path):
 
 
 def test_disk_that_fills_up_names_path_and_bytes(store, monkeypatch):
-    monkeypatch.setattr(sparrowboost.store.shuffle, "MIN_MEMORY", 2_000)
-    monkeypatch.setattr(sparrowboost.store.shuffle, "BUCKET_BYTES", 2_000)
-    monkeypatch.setattr(sparrowboost.store.shuffle, "SEGMENT_BYTES", 200)
+    set_constants(monkeypatch, min_memory=2_000, bucket_bytes=2_000, segment_bytes=200)
 
     def full(*args):
         raise OSError(errno.ENOSPC, "No space left on device")

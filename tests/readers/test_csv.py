@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import sparrowboost.readers.csv as csv_module
+from constants import set_constants
 from sparrowboost import DataError, DiskFullError, ingest
 from sparrowboost.readers.csv import CsvFile
 from sparrowboost.readers.infer import cast_texts, infer_meaning
@@ -67,8 +67,7 @@ def test_an_unclosed_quote_is_named_although_a_later_cell_seems_to_close_it(tmp_
 
 
 def test_an_unclosed_quote_before_more_text_than_a_block_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(csv_module, "BLOCK_BYTES", 1000)
-    monkeypatch.setattr(csv_module, "MAX_BLOCK_BYTES", 8000)
+    set_constants(monkeypatch, csv_block_bytes=1000, csv_max_block_bytes=8000)
     lines = ["t,y\n", *(f"a{i % 5},{i % 2}\n" for i in range(5000))]
     lines[299] = '"abc,1\n'
     fails(write(tmp_path / "u.csv", "".join(lines)), "row 300:", "quote opens and is not closed")
@@ -239,8 +238,7 @@ def test_a_cell_longer_than_a_block_is_read(tmp_path):
 
 
 def test_a_row_too_long_to_be_read_is_refused_with_the_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(csv_module, "BLOCK_BYTES", 1 << 17)
-    monkeypatch.setattr(csv_module, "MAX_BLOCK_BYTES", 1 << 20)
+    set_constants(monkeypatch, csv_block_bytes=1 << 17, csv_max_block_bytes=1 << 20)
     path = write(tmp_path / "w.csv", "t,y\n" + "a,0\nb,1\n" * 200_000 + "z" * 3_000_000 + ",1\n")
     fails(path, "longer than 1 MB")
 

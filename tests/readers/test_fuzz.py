@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import sparrowboost.sampling.strata
 import sparrowboost.store.ingest
 import sparrowboost.store.shuffle
 from builders import assert_same_trees, made_rows
+from constants import set_constants
 from fuzzing import FORMATS, a_bit, damage, damaged, fuzzing
 from helpers import small_table, stored_rows
 from sparrowboost import Dataset, SparrowError, StoreError, ingest, train
@@ -99,7 +99,7 @@ def small_buckets(monkeypatch):
     """Let a store of few rows have many blocks."""
     for name, value in (("BUCKET_BYTES", 2_000), ("MIN_MEMORY", 4_000), ("SEGMENT_BYTES", 400)):
         monkeypatch.setattr(sparrowboost.store.shuffle, name, value)
-    monkeypatch.setattr(sparrowboost.store.ingest, "MAX_BLOCK_ROWS", 400)
+    set_constants(monkeypatch, max_block_rows=400)
 
 
 @pytest.mark.slow
@@ -164,7 +164,7 @@ def test_a_damaged_checkpoint_is_refused_or_leads_to_the_same_model(tmp_path, mo
             n_estimators=12, max_leaves=4, learning_rate=0.5, sample_size=1_000, theta=0.9,
         )  # fmt: skip
 
-    monkeypatch.setattr(sparrowboost.sampling.strata, "CHUNK_ROWS", 75)
+    set_constants(monkeypatch, chunk_rows=75)
     X, y = made_rows(4_000)
     dataset = ingest(X, label=y, path=tmp_path / "data", verbose=0)
     for seed in (0, 1):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import sparrowboost.readers.ipc as ipc
 import sparrowboost.readers.ipc_rows
+from constants import set_constants
 from sparrowboost import DataError
 from sparrowboost.readers.ipc_metadata import extents, read_footer, read_layout
 
@@ -149,7 +150,7 @@ def test_words_that_views_have_far_apart_are_read_one_by_one(tmp_path, monkeypat
     shuffled = pa.Array.from_buffers(long.type, 100, [None, pa.py_buffer(views), *words])
     table = pa.table({"view": shuffled})
     source = ipc.IpcFile(write(tmp_path / "t.arrow", table), "t")
-    monkeypatch.setattr(sparrowboost.readers.ipc_rows, "NEAR_BYTES", 100)
+    set_constants(monkeypatch, ipc_near_bytes=100)
     before = pa.total_allocated_bytes()
     batch = next(source._runs([(40, 44)], ["view"], 100))
     assert batch.column(0).to_pylist() == [f"{i:04d}" * 2_000 for i in order[40:44]]

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sparrowboost.readers.npy as npy
+from constants import set_constants
 from helpers import naive_rows, stored_rows
 from sparrowboost import DataError, ingest
 from sparrowboost.readers.inmemory import from_array
@@ -48,8 +49,7 @@ def rows(source, columns, n, only=None):
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("name", ARRAYS)
 def test_arrays_of_all_types_are_read_as_if_they_were_in_memory(tmp_path, monkeypatch, name, order):
-    monkeypatch.setattr(npy, "PIECE_BYTES", 500)
-    monkeypatch.setattr(npy, "PIECE_ROWS", 1)
+    set_constants(monkeypatch, npy_piece_bytes=500, npy_piece_rows=1)
     array = ARRAYS[name]
     source = npy.from_npy(saved(tmp_path / "t.npy", array, order), "t.npy")
     known = from_array(array)
@@ -64,7 +64,7 @@ def test_arrays_of_all_types_are_read_as_if_they_were_in_memory(tmp_path, monkey
 
 
 def test_records_are_read_as_if_they_were_in_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(npy, "PIECE_BYTES", 100)
+    set_constants(monkeypatch, npy_piece_bytes=100)
     source = npy.from_npy(saved(tmp_path / "t.npy", RECORDS, "C"), "t.npy")
     for columns in (["x", "flag", "n"], ["n", "x"]):
         assert rows(source, columns, 33) == rows(from_array(RECORDS), columns, 33)
@@ -80,9 +80,12 @@ def test_any_columns_of_any_rows(tmp_path, data):
     start, stop = sorted(data.draw(st.tuples(st.integers(0, N), st.integers(0, N))))
     wanted = data.draw(st.lists(st.integers(0, D - 1), min_size=1, max_size=D, unique=True))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(npy, "PIECE_BYTES", data.draw(st.integers(1, 2_000)))
-        patch.setattr(npy, "PIECE_ROWS", 1)
-        patch.setattr(npy, "GAP_BYTES", data.draw(st.sampled_from([0, 16, 1_000])))
+        set_constants(
+            patch,
+            npy_piece_bytes=data.draw(st.integers(1, 2_000)),
+            npy_piece_rows=1,
+            npy_gap_bytes=data.draw(st.sampled_from([0, 16, 1_000])),
+        )
         np.testing.assert_array_equal(file.read(start, stop, wanted), NUMBERS[start:stop, wanted].T)
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import sparrowboost.readers.parquet as parquet
+from constants import set_constants
 from sparrowboost import DataError
 from sparrowboost.kernels import pages
 from sparrowboost.readers.parquet import ParquetFile
@@ -21,7 +21,8 @@ from sparrowboost.readers.parquet_pages import CodedGroup
 
 @pytest.fixture(autouse=True)
 def page_by_page(monkeypatch):
-    monkeypatch.setattr(parquet, "MIN_PAGED", 1)  # however few rows a row group has
+    # however few rows a row group has
+    set_constants(monkeypatch, min_paged=1)
 
 
 def words(rng, n, distinct, missing, runs):
@@ -127,7 +128,7 @@ def test_required_columns_have_no_levels(tmp_path):
 @pytest.mark.parametrize("codec", ["NONE", "LZ4"])
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_dot_in_a_name_is_no_field_of_another_column(tmp_path, monkeypatch, least, codec, first):
-    monkeypatch.setattr(parquet, "MIN_PAGED", least)
+    set_constants(monkeypatch, min_paged=least)
     rng = np.random.default_rng(0)
     inner = pa.StructArray.from_arrays([words(rng, 2_000, 2, 0.0, False)], ["b"])
     fields = [
@@ -143,7 +144,7 @@ def test_a_dot_in_a_name_is_no_field_of_another_column(tmp_path, monkeypatch, le
 @pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
 @pytest.mark.parametrize("least", [1, 1 << 30])
 def test_words_stored_as_differences_are_read(tmp_path, monkeypatch, least, encoding):
-    monkeypatch.setattr(parquet, "MIN_PAGED", least)
+    set_constants(monkeypatch, min_paged=least)
     table = some_table(0).select(["five", "number", "two"])
     pq.write_table(
         table, tmp_path / "t.parquet", use_dictionary=["five"], column_encoding={"two": encoding}

@@ -7,7 +7,8 @@ import weakref
 import numpy as np
 import pytest
 
-from builders import DRAWN, made_rows, recorded, use_small_blocks
+from builders import DRAWN, made_rows, recorded
+from constants import set_constants
 from sparrowboost import DataError, History, train
 from sparrowboost.learner.events import SampleDrawn, TreeAdded
 from sparrowboost.report.history import SAMPLES, TOTALS, TREES
@@ -180,7 +181,7 @@ def test_strata_of_later_draws_are_those_of_the_true_weights(dataset):
 
 
 def test_strata_do_not_depend_on_threads(dataset, monkeypatch):
-    use_small_blocks(monkeypatch, 512)
+    set_constants(monkeypatch, sample_block_rows=512)
     one, two = (recorded(dataset, n_jobs=n_jobs, **DRAWN)[0] for n_jobs in (1, 2))
     assert one.samples["strata"] == two.samples["strata"]
     assert len(one.samples["strata"]) > 2

@@ -19,6 +19,7 @@ import pytest
 import sparrowboost.readers.formats
 import sparrowboost.store.ingest
 from builders import assert_same_trees, made_rows
+from constants import set_constants
 from helpers import small_table
 from sparrowboost import (
     DataError,
@@ -95,7 +96,7 @@ CHANGES = [remove, cut, append, replace]
 
 @pytest.fixture(params=list(WRITERS))
 def source(request, tmp_path, monkeypatch):
-    monkeypatch.setattr(sparrowboost.store.ingest, "MAX_BLOCK_ROWS", 1_000)
+    set_constants(monkeypatch, max_block_rows=1_000)
     WRITERS[request.param](TABLE, tmp_path / request.param)
     return tmp_path / request.param
 
@@ -159,7 +160,7 @@ def test_a_file_that_changes_while_its_rows_are_stored_is_reported(
 def test_labels_and_weights_beside_the_source_that_change_are_reported(
     tmp_path, monkeypatch, what, change
 ):
-    monkeypatch.setattr(sparrowboost.store.ingest, "MAX_BLOCK_ROWS", 1_000)
+    set_constants(monkeypatch, max_block_rows=1_000)
     source, values = tmp_path / "t.parquet", tmp_path / "values.npy"
     WRITERS[source.name](TABLE, source)
     np.save(values, np.arange(len(TABLE)) % 2)
@@ -265,7 +266,7 @@ def test_a_file_that_a_thread_truncates_at_any_moment_kills_no_process(tmp_path,
 def test_nothing_is_left_of_a_file_that_changed(tmp_path, monkeypatch):
     source = tmp_path / "t.parquet"
     WRITERS[source.name](TABLE, source)
-    monkeypatch.setattr(sparrowboost.store.ingest, "MAX_BLOCK_ROWS", 1_000)
+    set_constants(monkeypatch, max_block_rows=1_000)
     during_reading(monkeypatch, source, append)
     refused(source, tmp_path / "store", resume=True)
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import sparrowboost.store.ingest
 from builders import WIDTH, make_model, make_stumps, numbered_rows, numbers_of
+from constants import set_constants
 from sparrowboost import ingest
 from sparrowboost.model.losses import get_loss
 from sparrowboost.runtime.progress import make_progress
@@ -140,7 +140,7 @@ class Stages:
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.5, 0.1])
 def test_they_do_while_rows_are_still_being_read(tmp_path, monkeypatch, share):
-    monkeypatch.setattr(sparrowboost.store.ingest, "MIN_STAGED_ROWS", 10_000)
+    set_constants(monkeypatch, min_staged_rows=10_000)
     label, number = labels(share), np.arange(N)
     columns = {"low": number % WIDTH, "high": number // WIDTH, "y": label.astype(int)}
     file = tmp_path / "t.parquet"

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders import make_sample, make_stump, use_small_blocks
+from builders import make_sample, make_stump
+from constants import set_constants
 from sparrowboost.model.forest import Forest
 from sparrowboost.model.losses import base_score
 from sparrowboost.sampling.sample import Sample
@@ -42,14 +43,14 @@ def test_a_sample_of_no_rows_has_no_size():
 
 
 def test_blocks_cover_every_row_once(monkeypatch):
-    use_small_blocks(monkeypatch, 32)
+    set_constants(monkeypatch, sample_block_rows=32)
     sample = make_sample(np.zeros((100, 1)), np.zeros(100))
     covered = np.concatenate([np.arange(100)[sample.rows(b)] for b in range(sample.n_blocks)])
     np.testing.assert_array_equal(covered, np.arange(100))
 
 
 def test_a_block_is_brought_up_to_date_when_it_is_refreshed_and_not_before(monkeypatch):
-    use_small_blocks(monkeypatch, 32)
+    set_constants(monkeypatch, sample_block_rows=32)
     rng = np.random.default_rng(0)
     bins, label = rng.integers(0, 4, (100, 2)), rng.integers(0, 2, 100)
     sample = make_sample(bins, label)
@@ -73,7 +74,7 @@ def test_a_block_is_brought_up_to_date_when_it_is_refreshed_and_not_before(monke
 
 
 def test_no_row_keeps_more_than_the_share_allowed(monkeypatch):
-    use_small_blocks(monkeypatch, 16)
+    set_constants(monkeypatch, sample_block_rows=16)
     u = np.ones(200, np.float32)
     u[[3, 150]] = 500, 100
     sample = make_sample(np.zeros((200, 1)), np.zeros(200), u=u)

@@ -8,9 +8,8 @@ import pytest
 from scipy import stats
 
 import sparrowboost.sampling.sampler
-import sparrowboost.sampling.strata
-import sparrowboost.store.shuffle
 from builders import make_model, make_sample, make_stump, numbered_rows, numbers_of
+from constants import set_constants
 from sparrowboost.kernels.draws import weigh_draw
 from sparrowboost.model.losses import get_loss
 from sparrowboost.sampling.sampler import MAX_SHARE, Sampler
@@ -39,10 +38,13 @@ LEFT = [(0, 30), (1, 11), (0, 55), (1, 4), (0, 90)]
 @pytest.fixture(autouse=True, scope="module")
 def small_blocks_and_chunks():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sparrowboost.store.shuffle, "BUCKET_BYTES", 400)  # 15 of each label
-        patch.setattr(sparrowboost.store.shuffle, "MIN_SEGMENT_BYTES", 10)
-        patch.setattr(sparrowboost.sampling.strata, "CHUNK_ROWS", 60)
-        patch.setattr(sparrowboost.sampling.strata, "BATCH_BYTES", BATCH_ROWS * 11)
+        set_constants(
+            patch,
+            bucket_bytes=400,  # 15 of each label
+            min_segment_bytes=10,
+            chunk_rows=60,
+            batch_bytes=BATCH_ROWS * 11,
+        )
         yield
 
 
@@ -262,7 +264,7 @@ def test_the_first_draw_of_rare_positives_reads_few_of_the_others(tmp_path, monk
     n = 100_000
     label = np.zeros(n, bool)
     label[::100] = True
-    monkeypatch.setattr(sparrowboost.store.shuffle, "BUCKET_BYTES", 4_000)
+    set_constants(monkeypatch, bucket_bytes=4_000)
     dataset = numbered_rows(n, label, width=250)
     with make_sampler(dataset, tmp_path, 0) as sampler:
         sampler.first(sampler.weigh_base(), 2_000)

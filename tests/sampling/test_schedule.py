@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import sparrowboost.sampling.schedule
+from constants import set_constants
 from sparrowboost.sampling.lookback import LookBack
 from sparrowboost.sampling.schedule import COST, EARLY, MAX_FACTOR, SampleSchedule, Sizes
 
@@ -14,7 +15,7 @@ RATE = 0.3
 
 @pytest.fixture(autouse=True)
 def small_samples_bear_any_rules(monkeypatch):
-    monkeypatch.setattr(sparrowboost.sampling.schedule, "ROWS_PER_RULE", 0)
+    set_constants(monkeypatch, rows_per_rule=0)
 
 
 class FakeMark:
@@ -155,7 +156,7 @@ def test_what_counts_is_the_n_eff_of_the_draw_and_not_its_rows(sampler):
 
 
 def test_a_sample_to_which_many_rules_were_fitted_is_replaced(sampler, monkeypatch):
-    monkeypatch.setattr(sparrowboost.sampling.schedule, "ROWS_PER_RULE", 20)
+    set_constants(monkeypatch, rows_per_rule=20)
     schedule, sample = make_supply(sampler)
     rules = 0
     while (renewed := schedule.after_tree(None, grown(7), 10)) is None:
@@ -167,7 +168,7 @@ def test_a_sample_to_which_many_rules_were_fitted_is_replaced(sampler, monkeypat
 
 @pytest.mark.parametrize(("rate", "rules"), [(1.0, 50), (0.3, 50), (0.075, 100), (0.012, 250)])
 def test_a_sample_bears_more_rules_of_smaller_steps(sampler, monkeypatch, rate, rules):
-    monkeypatch.setattr(sparrowboost.sampling.schedule, "ROWS_PER_RULE", 20)
+    set_constants(monkeypatch, rows_per_rule=20)
     schedule, sample = make_supply(sampler, first=1_000, rate=rate)
     assert sample.n == 1_000
     fitted = 5
@@ -341,7 +342,7 @@ def test_training_has_not_converged_before_all_rows_have_come(sampler):
 
 
 def test_a_sample_that_should_grow_and_cannot_is_renewed_sooner(sampler, mark, monkeypatch):
-    monkeypatch.setattr(sparrowboost.sampling.schedule, "ROWS_PER_RULE", 20)
+    set_constants(monkeypatch, rows_per_rule=20)
 
     def trees(most, cost):
         schedule, sample = make_supply(sampler, first=1_000, most=most)
@@ -355,7 +356,7 @@ def test_a_sample_that_should_grow_and_cannot_is_renewed_sooner(sampler, mark, m
     assert trees(most=2_000, cost=2.5 * COST) == 10  # of 5 rules each, 1,000 rows / 20
     assert trees(most=1_000, cost=0.5 * COST) == 10
     assert trees(most=1_000, cost=2.5 * COST) == 4
-    monkeypatch.setattr(sparrowboost.sampling.schedule, "MAX_FACTOR", 1.25)
+    set_constants(monkeypatch, max_factor=1.25)
     assert MAX_FACTOR > 2.5
     assert trees(most=1_000, cost=2.5 * COST) == 8
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import sparrowboost.sampling.strata
+from constants import set_constants
 from sparrowboost import StoreError
 from sparrowboost.sampling.strata import (
     LOWEST,
@@ -30,7 +30,7 @@ CHUNK_ROWS = 10
 @pytest.fixture(autouse=True, scope="module")
 def small_chunks():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sparrowboost.sampling.strata, "CHUNK_ROWS", CHUNK_ROWS)
+        set_constants(patch, chunk_rows=CHUNK_ROWS)
         yield
 
 

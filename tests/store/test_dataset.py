@@ -8,18 +8,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import sparrowboost.store.shuffle
+from constants import set_constants
 from helpers import small_table, stored_rows
 from sparrowboost import DataError, Dataset, StoreError, ingest
 
 
 @pytest.fixture
 def path(tmp_path, monkeypatch):
-    monkeypatch.setattr(sparrowboost.store.shuffle, "BUCKET_BYTES", 2_000)
-    monkeypatch.setattr(sparrowboost.store.shuffle, "MIN_SEGMENT_BYTES", 100)
-    monkeypatch.setattr(sparrowboost.store.shuffle, "MIN_MEMORY", 1)
-    monkeypatch.setattr(sparrowboost.store.shuffle, "SEGMENT_BYTES", 400)
-    monkeypatch.setattr(sparrowboost.store.shuffle, "EXTENT_BYTES", 1_000)
+    set_constants(
+        monkeypatch,
+        bucket_bytes=2_000,
+        min_segment_bytes=100,
+        min_memory=1,
+        segment_bytes=400,
+        extent_bytes=1_000,
+    )
     ingest(small_table(), label="y", weight="w", path=tmp_path / "store", verbose=0)
     return tmp_path / "store"
 

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file
 
 import sparrowboost
+from constants import set_constants
 from helpers import naive_rows, small_table, stored_rows
 from sparrowboost import DataError, Dataset, StoreError, ingest
 from sparrowboost.store.writer import StoreWriter
@@ -322,11 +323,8 @@ def test_bins_come_from_the_whole_file_not_from_its_head(tmp_path):
 
 
 def test_a_sorted_file_gives_blocks_that_are_alike(tmp_path, monkeypatch):
-    import sparrowboost.store.shuffle as shuffle
 
-    monkeypatch.setattr(shuffle, "BUCKET_BYTES", 1_500)
-    monkeypatch.setattr(shuffle, "MIN_SEGMENT_BYTES", 100)
-    monkeypatch.setattr(shuffle, "MIN_MEMORY", 30_000)
+    set_constants(monkeypatch, bucket_bytes=1_500, min_segment_bytes=100, min_memory=30_000)
     n = 60_000
     table = pa.table({"x": np.arange(n) // (n // 10), "y": np.arange(n) >= n * 9 // 10})
     pq.write_table(table, tmp_path / "sorted.parquet")

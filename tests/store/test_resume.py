@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import sparrowboost.store.ingest
 import sparrowboost.store.shuffle
 import sparrowboost.store.writer
+from constants import set_constants
 from sparrowboost import DataError, Dataset, StoreError, ingest
 
 N = 60_000
@@ -40,7 +40,7 @@ def source(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(sparrowboost.store.ingest, "MAX_BLOCK_ROWS", 3_000)
+    set_constants(monkeypatch, max_block_rows=3_000)
     for name, value in (("BUCKET_BYTES", 20_000), ("MIN_MEMORY", 50_000), ("SEGMENT_BYTES", 500)):
         monkeypatch.setattr(sparrowboost.store.shuffle, name, value)
 

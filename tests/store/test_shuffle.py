@@ -7,17 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import sparrowboost.store.shuffle
+from constants import set_constants
 from sparrowboost.store.shuffle import Shuffle, file_bytes, permuted, read_block
 
 
 @pytest.fixture(autouse=True)
 def small_buffers(monkeypatch):
-    monkeypatch.setattr(sparrowboost.store.shuffle, "BUCKET_BYTES", 4_000)
-    monkeypatch.setattr(sparrowboost.store.shuffle, "SEGMENT_BYTES", 100)
-    monkeypatch.setattr(sparrowboost.store.shuffle, "MIN_SEGMENT_BYTES", 40)
-    monkeypatch.setattr(sparrowboost.store.shuffle, "EXTENT_BYTES", 300)
-    monkeypatch.setattr(sparrowboost.store.shuffle, "MIN_MEMORY", 1_000)
+    set_constants(
+        monkeypatch,
+        bucket_bytes=4_000,
+        segment_bytes=100,
+        min_segment_bytes=40,
+        extent_bytes=300,
+        min_memory=1_000,
+    )
 
 
 def rows(n):

@@ -11,13 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import sparrowboost.learner.planning
-import sparrowboost.learner.training
-import sparrowboost.sampling.schedule
-import sparrowboost.store.ingest
 import sparrowboost.store.shuffle
 import sparrowboost.store.writer
 from builders import assert_same_trees, make_model
+from constants import set_constants
 from helpers import stored_rows
 from sparrowboost import (
     DataError,
@@ -42,13 +39,16 @@ AT_LEAST = {"min_rows": 10_000, "min_partitions": 16}
 
 @pytest.fixture(autouse=True)
 def small_stages(monkeypatch):
-    monkeypatch.setattr(sparrowboost.store.ingest, "MIN_STAGED_ROWS", 10_000)
-    monkeypatch.setattr(sparrowboost.store.ingest, "N_STAGES", 8)
-    monkeypatch.setattr(sparrowboost.learner.planning, "WHOLE_VALUES", 1_000)
-    monkeypatch.setattr(sparrowboost.learner.training, "LARGE_SAMPLE", 1_000)
-    monkeypatch.setattr(sparrowboost.learner.training, "FIRST_OF_LABEL", 100)
-    monkeypatch.setattr(sparrowboost.sampling.schedule, "WORTH", 0.1)
-    monkeypatch.setattr(sparrowboost.learner.planning, "FIRST_ROWS", 2_000)
+    set_constants(
+        monkeypatch,
+        min_staged_rows=10_000,
+        n_stages=8,
+        whole_values=1_000,
+        large_sample=1_000,
+        first_of_label=100,
+        stage_worth=0.1,
+        first_rows=2_000,
+    )
 
 
 def make_table(n=N, seed=0):

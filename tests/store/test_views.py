@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import log_loss, roc_auc_score
 
 from builders import assert_same_trees, numbered_rows, numbers_of
+from constants import set_constants
 from helpers import stored_rows
 from sparrowboost import DataError, Dataset, ingest, train
 from sparrowboost.learner.events import TreeAdded
@@ -380,8 +381,7 @@ def test_only_so_many_rows_of_a_data_set_are_held(dataset, monkeypatch):
     from builders import make_model
     from sparrowboost.learner.validation import Validation, validation_row_bytes
 
-    monkeypatch.setattr("sparrowboost.learner.validation.BLOCK_ROWS", 100)
-    monkeypatch.setattr("sparrowboost.model.labelled.BLOCK_ROWS", 100)
+    set_constants(monkeypatch, validation_block_rows=100)
     room = 1_500 * validation_row_bytes(2, "log_loss")
     validation = Validation(dataset, make_model(dataset), "log_loss", room)
     assert 1_498 <= validation.n_rows <= 1_500  # each label's share is rounded down

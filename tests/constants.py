@@ -1,0 +1,61 @@
+"""Constants that tests set to other values, so that a small table is treated as a large one.
+
+Each has a name of its own here. Where it is, in one or several modules, nobody else needs to know.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+PLACES = {
+    "save_seconds": ("learner.checkpoint.SAVE_SECONDS",),
+    "start_values": ("learner.grower.START_VALUES",),
+    "first_rows": ("learner.planning.FIRST_ROWS",),
+    "min_rows": ("learner.planning.MIN_ROWS",),
+    "whole_values": ("learner.planning.WHOLE_VALUES",),
+    "part_values": ("learner.scanner.PART_VALUES",),
+    "soundness_part_rows": ("learner.soundness.PART_ROWS",),
+    "first_of_label": ("learner.training.FIRST_OF_LABEL",),
+    "large_sample": ("learner.training.LARGE_SAMPLE",),
+    "validation_block_rows": ("learner.validation.BLOCK_ROWS", "model.labelled.BLOCK_ROWS"),
+    "validation_part_rows": ("learner.validation.PART_ROWS",),
+    "model_file_bytes": ("model.file.MAX_BYTES",),
+    "kept_bytes": ("model.predict.KEPT_BYTES",),
+    "prediction_block_rows": ("model.predict.BLOCK_ROWS",),
+    "predictions_group_rows": ("model.predictions.GROUP_ROWS",),
+    "csv_block_bytes": ("readers.csv.BLOCK_BYTES",),
+    "csv_max_block_bytes": ("readers.csv.MAX_BLOCK_BYTES",),
+    "ipc_near_bytes": ("readers.ipc_rows.NEAR_BYTES",),
+    "npy_gap_bytes": ("readers.npy.GAP_BYTES",),
+    "npy_piece_bytes": ("readers.npy.PIECE_BYTES",),
+    "npy_piece_rows": ("readers.npy.PIECE_ROWS",),
+    "min_paged": ("readers.parquet.MIN_PAGED",),
+    "sample_block_rows": (
+        "learner.grower.BLOCK_ROWS",
+        "learner.scanner.BLOCK_ROWS",
+        "sampling.sample.BLOCK_ROWS",
+    ),
+    "max_factor": ("sampling.schedule.MAX_FACTOR",),
+    "rows_per_rule": ("sampling.schedule.ROWS_PER_RULE",),
+    "stage_worth": ("sampling.schedule.WORTH",),
+    "batch_bytes": ("sampling.strata.BATCH_BYTES",),
+    "chunk_rows": ("sampling.strata.CHUNK_ROWS",),
+    "max_block_rows": ("store.ingest.MAX_BLOCK_ROWS",),
+    "min_staged_rows": ("store.ingest.MIN_STAGED_ROWS",),
+    "n_stages": ("store.ingest.N_STAGES",),
+    "bucket_bytes": ("store.shuffle.BUCKET_BYTES",),
+    "extent_bytes": ("store.shuffle.EXTENT_BYTES",),
+    "min_memory": ("store.shuffle.MIN_MEMORY",),
+    "min_segment_bytes": ("store.shuffle.MIN_SEGMENT_BYTES",),
+    "segment_bytes": ("store.shuffle.SEGMENT_BYTES",),
+}
+
+
+def set_constants(patch: pytest.MonkeyPatch, **values: float) -> None:
+    """Set constants by their names in `PLACES`, until the patch is undone."""
+    for name, value in values.items():
+        for place in PLACES[name]:
+            module, constant = f"sparrowboost.{place}".rsplit(".", 1)
+            patch.setattr(import_module(module), constant, value)
