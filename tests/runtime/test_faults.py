@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import subprocess
@@ -356,13 +357,23 @@ def test_folders_that_may_not_be_written_are_named(forbidding):
     assert os.listdir(closed) == []
 
 
-def test_a_store_that_may_be_read_only_is_trained_on_with_scratch_elsewhere(forbidding):
+def test_a_store_that_may_be_read_only_is_trained_on_with_scratch_elsewhere(
+    forbidding, monkeypatch, caplog
+):
     dataset = ingest(TABLE, label="y", path=forbidding / "store", verbose=0)
     dataset.path.chmod(0o500)
+    (forbidding / "tmp").mkdir()
     few = {"n_estimators": 6, "sample_size": 5_000, "theta": 0.95, "verbose": 0}
+    caplog.set_level(logging.INFO, "sparrowboost")
+    model = train(dataset, scratch=forbidding, **few)
+    assert not caplog.records
+    monkeypatch.setattr(tempfile, "tempdir", str(forbidding / "tmp"))
+    assert_same_trees(train(dataset, **few), model)
+    (record,) = caplog.records
+    assert f"scratch data is written to {forbidding}/tmp" in record.getMessage()
+    (forbidding / "tmp").chmod(0o500)
     denied(StoreError, "pass another folder as scratch=", train, dataset, **few)
-    assert train(dataset, scratch=forbidding, **few).n_trees == 6
-    assert os.listdir(forbidding) == ["store"]
+    assert sorted(os.listdir(forbidding)) == ["store", "tmp"]
 
 
 def test_a_store_that_may_not_be_read_is_named(forbidding):

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from sparrowboost.runtime.errors import DiskFullError
 from sparrowboost.runtime.memory import format_size
+from sparrowboost.runtime.temporary import PARTIAL, only_here, owner_tag, remove_leftovers
 
 PIECE_BYTES = 1 << 20  # read at a time
 CRC_BYTES = 4
@@ -113,12 +114,14 @@ def replace_file(path: Path, data: bytes) -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary file to write; it replaces `path` on success, and is deleted on failure."""
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    remove_leftovers(path.parent, PARTIAL)
+    partial = path.with_name(f".{path.name}.{owner_tag()}{secrets.token_hex(4)}.partial")
+    remove = only_here(partial.unlink, missing_ok=True)
     try:
         yield partial
         os.replace(partial, path)
     finally:
-        partial.unlink(missing_ok=True)
+        remove()
 
 
 def _message(path: Path, needed: int, free: int) -> str:

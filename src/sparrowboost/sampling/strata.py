@@ -149,7 +149,7 @@ class Strata:
         except OSError as error:
             raise StoreError(
                 f"{folder}: cannot write scratch data ({error.strerror}); pass another folder as "
-                "scratch=."
+                "scratch= (--scratch)."
             ) from None
         # A chunk takes 64 bits here, its slot and its checksum: 1 MB for each GB of rows.
         self._queues = [array("Q") for _ in range(N_STRATA)]

@@ -7,7 +7,6 @@ import json
 import os
 import secrets
 import shutil
-import tempfile
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from sparrowboost.runtime.disk import check_room, guard_disk
 from sparrowboost.runtime.errors import StoreError
+from sparrowboost.runtime.temporary import make_folder, only_here
 from sparrowboost.store.binning import Binning
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.shuffle import Shuffle, StoredBlock
@@ -57,13 +57,14 @@ class StoreWriter:
     ) -> None:
         self._run = run
         self._temporary = path is None
-        self.path = Path(tempfile.mkdtemp(prefix="sparrow-") if path is None else path)
+        self.path = make_folder("store") if path is None else Path(path)
         self.path = self.path.expanduser().absolute()
         self._rows = self.path / f"rows-{secrets.token_hex(4)}.bin"
         self.scratch = self.path / SCRATCH
         self._shuffle: Shuffle | None = None
         self._blocks: list[StoredBlock] = []
         self._ended = False
+        self._made_by = os.getpid()
         self._made = [self.path] if self._temporary else []
         try:
             self._take_folder(overwrite)
@@ -134,6 +135,8 @@ class StoreWriter:
     def __exit__(self, *error: Any) -> None:
         if not self._ended:
             self._ended = True
+            if self._made_by != os.getpid():  # a forked process ends: this one goes on
+                return
             if self._shuffle is not None:
                 self._shuffle.close()
             self._remove_leftovers()
@@ -236,5 +239,6 @@ class StoreWriter:
         self._unlock()
         dataset = Dataset(self.path)
         if self._temporary:
-            weakref.finalize(dataset.storage, shutil.rmtree, self.path, ignore_errors=True)
+            remove = only_here(shutil.rmtree, self.path, ignore_errors=True)
+            weakref.finalize(dataset.storage, remove)
         return dataset
