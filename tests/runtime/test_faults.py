@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import logging
 import os
 import shutil
@@ -391,6 +393,54 @@ def test_the_command_says_so_before_the_work(forbidding, capsys):
     assert main([*words, str(forbidding / "closed/model.json")]) == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "closed" in error
+
+
+# -- file systems without locks --------------------------------------------------------------------
+
+
+@pytest.fixture
+def flock(monkeypatch):
+    """Lets locking fail with an error of the system."""
+
+    def fail(code):
+        def refuse(file, how):
+            raise OSError(code, os.strerror(code))
+
+        monkeypatch.setattr(fcntl, "flock", refuse)
+
+    return fail
+
+
+FEW = {"n_estimators": 6, "sample_size": 5_000, "theta": 0.95, "verbose": 0}
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_where_there_are_no_locks_work_is_done_with_a_warning(tmp_path, flock, caplog, code):
+    flock(code)
+    dataset = ingest(TABLE, label="y", path=tmp_path / "store", verbose=0)
+    train(dataset, checkpoint=tmp_path / "run", **FEW)
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(said) == 2
+    for folder, line in zip(("store", "run"), said, strict=True):
+        assert line.startswith(f"{tmp_path / folder}: this file system has no locks")
+        assert os.strerror(code) in line
+
+
+def test_other_errors_of_locks_are_not_taken_for_another_process(tmp_path, flock):
+    dataset = ingest(TABLE, label="y", path=tmp_path / "store", verbose=0)
+    flock(errno.EIO)
+    with pytest.raises(StoreError, match=r"ingest\.lock: cannot be locked \(Input/output error\)"):
+        ingest(TABLE, label="y", path=tmp_path / "other", verbose=0)
+    with pytest.raises(StoreError, match=r"run/lock: cannot be locked \(Input/output error\)"):
+        train(dataset, checkpoint=tmp_path / "run", **FEW)
+
+
+def test_a_lock_file_that_is_a_link_is_refused(tmp_path):
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store/ingest.lock").symlink_to("../victim")
+    with pytest.raises(StoreError, match=r"ingest\.lock: is a symbolic link"):
+        ingest(TABLE, label="y", path=tmp_path / "store", verbose=0)
+    assert not (tmp_path / "victim").exists()
 
 
 # -- two at once -----------------------------------------------------------------------------------

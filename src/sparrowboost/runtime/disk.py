@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import logging
 import os
 import secrets
 import shutil
+import stat
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,12 +18,15 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from sparrowboost.runtime.errors import DiskFullError
+from sparrowboost.runtime.errors import DiskFullError, StoreError
 from sparrowboost.runtime.memory import format_size
 from sparrowboost.runtime.temporary import PARTIAL, only_here, owner_tag, remove_leftovers
 
 PIECE_BYTES = 1 << 20  # read at a time
 CRC_BYTES = 4
+NO_LOCKS = errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP
+
+log = logging.getLogger("sparrowboost")
 
 
 def check_room(path: Path, needed: int) -> None:
@@ -41,6 +47,41 @@ def guard_disk(path: Path, needed: int) -> Iterator[None]:
                 _message(path, needed, shutil.disk_usage(path.parent).free)
             ) from error
         raise
+
+
+def open_own(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> int:
+    """Open a file that only Sparrow writes to; a StoreError if a link leads somewhere else."""
+    try:
+        file = os.open(path, flags | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        if path.is_symlink():
+            raise StoreError(
+                f"{path}: is a symbolic link, and would be written through; remove it."
+            ) from None
+        raise error
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise StoreError(f"{path}: is not an ordinary file; remove it.")
+    return file
+
+
+def try_lock(file: int, path: Path) -> bool:
+    """Lock an open file until it is closed; False if another process has locked it.
+
+    Some network file systems have no locks. There, a warning says so, and nothing is locked.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise StoreError(f"{path}: cannot be locked ({error.strerror}).") from None
+        log.warning(
+            "%s: this file system has no locks (%s); make sure that no other process writes there",
+            path.parent, error.strerror,
+        )  # fmt: skip
+    return True
 
 
 def write_all(file: int, data: npt.NDArray[np.uint8], offset: int) -> None:
@@ -65,7 +106,11 @@ def read_all(file: int, out: npt.NDArray[np.uint8], offset: int) -> int:
 
 def save_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     """Write arrays and a checksum to a file, and flush it to the disk."""
-    with guard_disk(path, sum(a.nbytes for a in arrays.values())), open(path, "w+b") as file:
+    flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC
+    with (
+        guard_disk(path, sum(a.nbytes for a in arrays.values())),
+        os.fdopen(open_own(path, flags), "w+b") as file,
+    ):
         np.savez(file, **dict[str, Any](arrays))
         size = file.seek(0, os.SEEK_END)
         file.seek(0)

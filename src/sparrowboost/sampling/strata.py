@@ -35,7 +35,7 @@ import numpy.typing as npt
 from sparrowboost.kernels.draws import find_strata, put_rows
 from sparrowboost.runtime import budget
 from sparrowboost.runtime.budget import BATCH_BYTES, CHUNK_ROW_BYTES, CHUNK_ROWS
-from sparrowboost.runtime.disk import guard_disk, read_all, write_all
+from sparrowboost.runtime.disk import guard_disk, open_own, read_all, write_all
 from sparrowboost.runtime.errors import StoreError
 from sparrowboost.store.lookup import Bins
 
@@ -144,8 +144,10 @@ class Strata:
             self._file: Any = (
                 tempfile.TemporaryFile(dir=folder, prefix="sparrow-strata-")  # noqa: SIM115
                 if keep is None
-                else os.fdopen(os.open(folder / keep, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+                else os.fdopen(open_own(folder / keep), "r+b")
             )
+        except StoreError:
+            raise
         except OSError as error:
             raise StoreError(
                 f"{folder}: cannot write scratch data ({error.strerror}); pass another folder as "

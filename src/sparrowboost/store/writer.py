@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sparrowboost.runtime.disk import check_room, guard_disk
+from sparrowboost.runtime.disk import check_room, guard_disk, open_own, try_lock
 from sparrowboost.runtime.errors import StoreError
 from sparrowboost.runtime.temporary import make_folder, only_here
 from sparrowboost.store.binning import Binning
@@ -79,12 +78,13 @@ class StoreWriter:
         # Folders to remove again, innermost first, if the ingest fails.
         self._made += [p for p in (self.path, *self.path.parents) if not p.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        self._lock = open_own(self.path / LOCK)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            if not try_lock(self._lock, self.path / LOCK):
+                raise StoreError(f"{self.path}: another ingest is writing to this folder.")
+        except StoreError:
             os.close(self._lock)
-            raise StoreError(f"{self.path}: another ingest is writing to this folder.") from None
+            raise
         self._check_lock()
         try:
             self._check_folder(overwrite)  # once more: another ingest may have ended meanwhile
@@ -229,7 +229,7 @@ class StoreWriter:
         manifest = self._manifest(label_of, about)
         manifest["crc32"] = manifest_crc(manifest)
         temporary = self.path / (MANIFEST + TEMPORARY)
-        with guard_disk(temporary, 0), open(temporary, "w") as file:
+        with guard_disk(temporary, 0), open(temporary, "x") as file:
             json.dump(manifest, file)
             file.flush()
             os.fsync(file.fileno())
