@@ -395,6 +395,61 @@ def test_the_command_says_so_before_the_work(forbidding, capsys):
     assert error.count("\n") == 1 and "closed" in error
 
 
+# -- disks that fail, and files that may not grow --------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.csv.gz"])
+def test_a_disk_that_fails_is_named_in_one_line(tmp_path, monkeypatch, name):
+    def fail(*args):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    WRITERS[name](TABLE, tmp_path / name)
+    monkeypatch.setattr(os, "pwrite", fail)
+    store = tmp_path / "store"
+    with pytest.raises(StoreError, match="disk or the connection to it has failed") as caught:
+        ingest(tmp_path / name, label="y", path=store, verbose=0)
+    assert str(store) in str(caught.value) and "Input/output error" in str(caught.value)
+    assert "\n" not in str(caught.value) and not store.exists()
+
+
+LIMITED = """
+import resource, sys
+import sparrowboost.learner.training, sparrowboost.model.predictions, sparrowboost.store.ingest
+from sparrowboost.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, 1_000))
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("what", ["store", "model", "checkpoint", "csv", "parquet", "scratch"])
+def test_a_limit_on_file_sizes_is_named_with_the_file(tmp_path, what):
+    write_gz(TABLE, tmp_path / "t.csv.gz")
+    pq.write_table(TABLE, tmp_path / "t.parquet")
+    dataset = ingest(tmp_path / "t.parquet", label="y", path=tmp_path / "data", verbose=0)
+    train(dataset, n_estimators=20, verbose=0).save_model(tmp_path / "m.json")
+    words, file = {
+        "store": (["ingest", "t.parquet", "--label", "y", "-o", "store"], "store/rows-"),
+        "scratch": (["ingest", "t.csv.gz", "--label", "y", "-o", "store"], "store/scratch/"),
+        "model": (["train", "data", "-o", "n.json"], "n.json"),
+        "checkpoint": (["train", "data", "-o", "n.json", "--checkpoint", "run"], "run/"),
+        "csv": (["predict", "m.json", "t.parquet", "-o", "p.csv"], "p.csv"),
+        "parquet": (["predict", "m.json", "t.parquet", "-o", "p.parquet"], "p.parquet"),
+    }[what]
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, *words, "-q"], cwd=tmp_path, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    *before, line = done.stderr.splitlines()
+    assert not [words for words in before if "compiled kernels" not in words]
+    assert line.startswith(f"sparrow: error: {tmp_path / file}"), line
+    assert "than this process may write (1 KB); raise that limit (`ulimit -f unlimited`)." in line
+    left = {"data", "m.json", "t.parquet", "t.csv.gz"} | (
+        {"run"} if what == "checkpoint" else set()
+    )
+    assert set(os.listdir(tmp_path)) == left
+
+
 # -- file systems without locks --------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import logging
 import os
+import resource
 import secrets
 import shutil
 import stat
@@ -24,6 +25,8 @@ from sparrowboost.runtime.temporary import PARTIAL, only_here, owner_tag, remove
 
 PIECE_BYTES = 1 << 20  # read at a time
 CRC_BYTES = 4
+FULL = errno.ENOSPC, errno.EDQUOT
+FAILED = errno.EIO, errno.ENXIO, errno.ENODEV, errno.EROFS, errno.ESTALE, errno.ETIMEDOUT
 NO_LOCKS = errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP
 
 log = logging.getLogger("sparrowboost")
@@ -37,14 +40,25 @@ def check_room(path: Path, needed: int) -> None:
 
 
 @contextmanager
-def guard_disk(path: Path, needed: int) -> Iterator[None]:
-    """Turn "no space left on device" into a DiskFullError with the path and the bytes needed."""
+def guard_disk(path: Path, needed: int, *, only_space: bool = False) -> Iterator[None]:
+    """Turn the system's errors of writing to `path` into a StoreError that names it.
+
+    A DiskFullError says how many bytes were needed. With `only_space`, other errors remain: they
+    may be those of something that is read meanwhile.
+    """
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in FULL:
             raise DiskFullError(
                 _message(path, needed, shutil.disk_usage(path.parent).free)
+            ) from error
+        if error.errno == errno.EFBIG:
+            raise DiskFullError(_too_large(path)) from error
+        if error.errno in FAILED and error.filename is None and not only_space:
+            raise StoreError(
+                f"{path}: cannot be written ({error.strerror}): the disk or the connection to it "
+                "has failed; look into the system's log, or write to another disk."
             ) from error
         raise
 
@@ -173,4 +187,14 @@ def _message(path: Path, needed: int, free: int) -> str:
     return (
         f"{path}: the disk is full: {format_size(needed)} ({needed:,} bytes) needed, "
         f"{format_size(free)} free. Free some space, or write to another disk."
+    )
+
+
+def _too_large(path: Path) -> str:
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if limit == resource.RLIM_INFINITY:
+        return f"{path}: the file is too large for its file system; write to another one."
+    return (
+        f"{path}: the file would be larger than this process may write ({format_size(limit)}); "
+        "raise that limit (`ulimit -f unlimited`)."
     )

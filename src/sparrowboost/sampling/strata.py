@@ -253,7 +253,13 @@ class Strata:
         data = np.empty((len(picked.chunks), self._chunk_bytes), np.uint8)
         for chunk, one in zip(picked.chunks, data, strict=True):
             at = (chunk >> CRC_BITS) * self._chunk_bytes
-            n_read = read_all(self._file.fileno(), one, at)
+            try:
+                n_read = read_all(self._file.fileno(), one, at)
+            except OSError as error:
+                raise StoreError(
+                    f"{self._folder}: the scratch file cannot be read ({error.strerror}); look "
+                    "into the system's log, and train again with scratch= on another disk."
+                ) from None
             if n_read < len(one) or zlib.crc32(one.data) != chunk & (1 << CRC_BITS) - 1:
                 raise StoreError(
                     f"{self._folder}: the scratch file is damaged (at byte {at:,}); train "
@@ -270,7 +276,8 @@ class Strata:
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """Everything that is not in the file, for a checkpoint; the file is synced."""
-        os.fsync(self._file.fileno())
+        with guard_disk(self._folder / "scratch", 0):
+            os.fsync(self._file.fileno())
         self._free.extend(self._freed)
         self._freed = array("Q")
         rows = [self._wait(k) for k in np.flatnonzero(self._filled).tolist()]
