@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from builders import made_rows, many_blocks_and_chunks
+from helpers import Nobody
 from sparrowboost import Dataset, ingest
 
 # A shared machine may stall a test for a moment: no deadline is worth a false alarm.
@@ -37,3 +38,8 @@ def dataset() -> Dataset:
 def small_blocks_and_chunks() -> Iterator[None]:
     with many_blocks_and_chunks():
         yield
+
+
+@pytest.fixture(scope="session")
+def nobody() -> Nobody:
+    return Nobody()

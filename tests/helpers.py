@@ -1,12 +1,16 @@
-"""What several test files need: a small table, and a store's rows beside naively binned ones."""
+"""What several test files need: small tables, a store's rows beside naive ones, another user."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from sparrowboost.store.binning import NumberFeature
 
@@ -75,3 +79,37 @@ def open_files(folder) -> tuple[int, int]:
         except FileNotFoundError:  # closed since: such as the one that listed them
             pass
     return len(links), n_bytes
+
+
+NOBODY = 65_534
+
+as_nobody = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root may run a process as another user"
+)
+
+
+class Nobody:
+    """A user who owns nothing, and runs this version of Python with the packages of these tests."""
+
+    def __init__(self) -> None:
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        packages = os.pathsep.join(path for path in sys.path if path.endswith("site-packages"))
+        # This Python may be in a folder that is closed to others; the system's may do.
+        for self.python in (sys.executable, f"/usr/bin/{version}"):
+            self.env = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "PYTHONPATH": packages}
+            try:
+                if self.run("-c", "import numba, pyarrow", check=False).returncode == 0:
+                    return
+            except OSError:
+                pass
+        pytest.skip("another user may not run this Python, or not read its packages")
+
+    def run(self, *args, check=True, first="", root=False, **env) -> subprocess.CompletedProcess:
+        """Run Python; `first` is a folder in front of its packages. `root`: as root, otherwise
+        in the same way."""
+        path = os.pathsep.join(str(part) for part in (first, self.env["PYTHONPATH"]) if part)
+        who = {} if root else {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+        return subprocess.run(
+            [self.python, *map(str, args)], env=self.env | {"PYTHONPATH": path} | env, cwd="/",
+            capture_output=True, text=True, check=check, **who,
+        )  # fmt: skip

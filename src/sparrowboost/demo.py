@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from sparrowboost.model.model import Model
 from sparrowboost.runtime.errors import StoreError
 from sparrowboost.runtime.memory import peak_rss, release
 from sparrowboost.runtime.progress import make_progress
+from sparrowboost.runtime.temporary import TemporaryFolder
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.ingest import ingest
 
@@ -48,8 +48,8 @@ class DemoResult:
 def run_demo(*, memory_limit: str, keep: str | None, verbose: int) -> DemoResult:
     """Find splice sites: train on one part of chromosome 21, test on another, in little memory."""
     if keep is None:
-        with tempfile.TemporaryDirectory(prefix="sparrow-demo-") as name:
-            return _run(Path(name), memory_limit, verbose)
+        with TemporaryFolder("demo") as name:
+            return _run(name, memory_limit, verbose)
     folder = Path(keep)
     if folder.exists():
         raise StoreError(f"{folder}: exists already; choose a folder that does not.")

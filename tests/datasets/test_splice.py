@@ -351,6 +351,7 @@ def test_full_disk_is_reported_with_the_path_and_the_bytes_of_the_row_group(
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
 def test_disk_full_from_the_first_byte_is_reported_too(tmp_path, monkeypatch, small):
     monkeypatch.setattr("sparrowboost.runtime.disk.secrets.token_hex", lambda n: "0" * 2 * n)
+    monkeypatch.setattr("sparrowboost.runtime.disk.owner_tag", str)
     (tmp_path / ".t.parquet.00000000.partial").symlink_to("/dev/full")
     with pytest.raises(DiskFullError, match=r"t\.parquet: the disk is full"):
         write_splice(tmp_path / "t.parquet", chromosome=small)

@@ -173,6 +173,22 @@ def test_only_one_training_at_a_time_uses_a_checkpoint(dataset, tmp_path):
         run(dataset, "sampled", checkpoint=tmp_path)
 
 
+@pytest.mark.parametrize("name", ["lock", "strata.bin", "state-0.npz"])
+def test_links_out_of_the_folder_are_refused(dataset, tmp_path, name):
+    (tmp_path / "run").mkdir()
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "run" / name).symlink_to("../victim")
+    with pytest.raises(StoreError, match=rf"{name}: is a symbolic link.* remove it") as caught:
+        run(dataset, "sampled", checkpoint=tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    assert victim.read_text() == "precious"
+    (tmp_path / "run" / name).unlink()
+    os.mkfifo(tmp_path / "run" / name)
+    with pytest.raises(StoreError, match=f"{name}: is not an ordinary file"):
+        run(dataset, "sampled", checkpoint=tmp_path / "run")
+
+
 def test_a_folder_that_cannot_be_made_is_told(dataset, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="checkpoint cannot be written"):

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import bz2
 import errno
+import gzip
+import json
+import lzma
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import zipfile
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 import pytest
 
@@ -52,6 +60,52 @@ def test_no_such_file(store, tmp_path):
         fails(store, tmp_path / name, name, "no such file")
     fails(store, str(tmp_path / "*.parquet"), "no file matches")
     fails(store, tmp_path, "no file of a supported format")
+
+
+def pack(path, data):
+    """Write a file in the format of its last suffix."""
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w") as file:
+            file.writestr("t.csv", data)
+    else:
+        library = {".bz2": bz2, ".xz": lzma, ".gz": gzip}[path.suffix]
+        path.write_bytes(library.compress(data))
+
+
+@pytest.mark.parametrize("name", ["t.csv.bz2", "t.csv.xz", "t.csv.zip", "t.parquet.gz"])
+def test_files_that_are_packed_say_how_to_unpack_them(store, tmp_path, name):
+    out = pa.BufferOutputStream()
+    pq.write_table(TABLE, out) if "parquet" in name else pcsv.write_csv(TABLE, out)
+    pack(tmp_path / name, out.getvalue().to_pybytes())
+    with pytest.raises(DataError, match=rf"{name}: .* not read; unpack it first") as caught:
+        ingest(tmp_path / name, label="y", path=store, verbose=0)
+    command = re.search("`(.*)`", str(caught.value))[1]
+    if shutil.which(command.split()[0]) is None:
+        pytest.skip(f"there is no {command.split()[0]} here")
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True, capture_output=True)
+    unpacked = tmp_path / name.rpartition(".")[0]
+    assert ingest(unpacked, label="y", verbose=0).n_rows == len(TABLE)
+
+
+def test_files_packed_in_other_ways_say_how_to_unpack_them(store, tmp_path):
+    for name, says in (("t.csv.zst", "`unzstd "), ("t.csv.lz4", "`unlz4 ")):
+        write(tmp_path / name, "packed")
+        fails(store, tmp_path / name, name, "unpack it first", says)
+
+
+@pytest.mark.parametrize("suffix", ["json", "jsonl", "ndjson"])
+def test_json_says_how_to_convert_it(store, tmp_path, suffix):
+    rows = [json.dumps({"x": x, "y": x % 2}) for x in range(100)]
+    whole = "[" + ",".join(rows) + "]" if suffix == "json" else "\n".join(rows)
+    path = write(tmp_path / f"t.{suffix}", whole)
+    with pytest.raises(DataError, match=f"{suffix}: JSON is not read; convert it") as caught:
+        ingest(path, label="y", path=store, verbose=0)
+    commands = re.findall(r'python (-c) "(.*?)"', str(caught.value))
+    assert len(commands) == (1 if suffix == "json" else 2)
+    for command in commands:
+        subprocess.run([sys.executable, *command], check=True)
+        assert ingest(tmp_path / "t.parquet", label="y", verbose=0).n_rows == 100
+        (tmp_path / "t.parquet").unlink()
 
 
 def test_remote_paths_are_refused_with_advice(store):

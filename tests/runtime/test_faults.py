@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import logging
 import os
 import shutil
 import subprocess
@@ -357,13 +360,23 @@ def test_folders_that_may_not_be_written_are_named(forbidding):
     assert os.listdir(closed) == []
 
 
-def test_a_store_that_may_be_read_only_is_trained_on_with_scratch_elsewhere(forbidding):
+def test_a_store_that_may_be_read_only_is_trained_on_with_scratch_elsewhere(
+    forbidding, monkeypatch, caplog
+):
     dataset = ingest(TABLE, label="y", path=forbidding / "store", verbose=0)
     dataset.path.chmod(0o500)
+    (forbidding / "tmp").mkdir()
     few = {"n_estimators": 6, "sample_size": 5_000, "theta": 0.95, "verbose": 0}
+    caplog.set_level(logging.INFO, "sparrowboost")
+    model = train(dataset, scratch=forbidding, **few)
+    assert not caplog.records
+    monkeypatch.setattr(tempfile, "tempdir", str(forbidding / "tmp"))
+    assert_same_trees(train(dataset, **few), model)
+    (record,) = caplog.records
+    assert f"scratch data is written to {forbidding}/tmp" in record.getMessage()
+    (forbidding / "tmp").chmod(0o500)
     denied(StoreError, "pass another folder as scratch=", train, dataset, **few)
-    assert train(dataset, scratch=forbidding, **few).n_trees == 6
-    assert os.listdir(forbidding) == ["store"]
+    assert sorted(os.listdir(forbidding)) == ["store", "tmp"]
 
 
 def test_a_store_that_may_not_be_read_is_named(forbidding):
@@ -381,6 +394,109 @@ def test_the_command_says_so_before_the_work(forbidding, capsys):
     assert main([*words, str(forbidding / "closed/model.json")]) == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "closed" in error
+
+
+# -- disks that fail, and files that may not grow --------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.csv.gz"])
+def test_a_disk_that_fails_is_named_in_one_line(tmp_path, monkeypatch, name):
+    def fail(*args):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    WRITERS[name](TABLE, tmp_path / name)
+    monkeypatch.setattr(os, "pwrite", fail)
+    store = tmp_path / "store"
+    with pytest.raises(StoreError, match="disk or the connection to it has failed") as caught:
+        ingest(tmp_path / name, label="y", path=store, verbose=0)
+    assert str(store) in str(caught.value) and "Input/output error" in str(caught.value)
+    assert "\n" not in str(caught.value) and not store.exists()
+
+
+LIMITED = """
+import resource, sys
+import sparrowboost.learner.training, sparrowboost.model.predictions, sparrowboost.store.ingest
+from sparrowboost.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, 1_000))
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("what", ["store", "model", "checkpoint", "csv", "parquet", "scratch"])
+def test_a_limit_on_file_sizes_is_named_with_the_file(tmp_path, what):
+    write_gz(TABLE, tmp_path / "t.csv.gz")
+    pq.write_table(TABLE, tmp_path / "t.parquet")
+    dataset = ingest(tmp_path / "t.parquet", label="y", path=tmp_path / "data", verbose=0)
+    train(dataset, n_estimators=20, verbose=0).save_model(tmp_path / "m.json")
+    words, file = {
+        "store": (["ingest", "t.parquet", "--label", "y", "-o", "store"], "store/rows-"),
+        "scratch": (["ingest", "t.csv.gz", "--label", "y", "-o", "store"], "store/scratch/"),
+        "model": (["train", "data", "-o", "n.json"], "n.json"),
+        "checkpoint": (["train", "data", "-o", "n.json", "--checkpoint", "run"], "run/"),
+        "csv": (["predict", "m.json", "t.parquet", "-o", "p.csv"], "p.csv"),
+        "parquet": (["predict", "m.json", "t.parquet", "-o", "p.parquet"], "p.parquet"),
+    }[what]
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, *words, "-q"], cwd=tmp_path, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    *before, line = done.stderr.splitlines()
+    assert not [words for words in before if "compiled kernels" not in words]
+    assert line.startswith(f"sparrow: error: {tmp_path / file}"), line
+    assert "than this process may write (1 KB); raise that limit (`ulimit -f unlimited`)." in line
+    left = {"data", "m.json", "t.parquet", "t.csv.gz"} | (
+        {"run"} if what == "checkpoint" else set()
+    )
+    assert set(os.listdir(tmp_path)) == left
+
+
+# -- file systems without locks --------------------------------------------------------------------
+
+
+@pytest.fixture
+def flock(monkeypatch):
+    """Lets locking fail with an error of the system."""
+
+    def fail(code):
+        def refuse(file, how):
+            raise OSError(code, os.strerror(code))
+
+        monkeypatch.setattr(fcntl, "flock", refuse)
+
+    return fail
+
+
+FEW = {"n_estimators": 6, "sample_size": 5_000, "theta": 0.95, "verbose": 0}
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_where_there_are_no_locks_work_is_done_with_a_warning(tmp_path, flock, caplog, code):
+    flock(code)
+    dataset = ingest(TABLE, label="y", path=tmp_path / "store", verbose=0)
+    train(dataset, checkpoint=tmp_path / "run", **FEW)
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(said) == 2
+    for folder, line in zip(("store", "run"), said, strict=True):
+        assert line.startswith(f"{tmp_path / folder}: this file system has no locks")
+        assert os.strerror(code) in line
+
+
+def test_other_errors_of_locks_are_not_taken_for_another_process(tmp_path, flock):
+    dataset = ingest(TABLE, label="y", path=tmp_path / "store", verbose=0)
+    flock(errno.EIO)
+    with pytest.raises(StoreError, match=r"ingest\.lock: cannot be locked \(Input/output error\)"):
+        ingest(TABLE, label="y", path=tmp_path / "other", verbose=0)
+    with pytest.raises(StoreError, match=r"run/lock: cannot be locked \(Input/output error\)"):
+        train(dataset, checkpoint=tmp_path / "run", **FEW)
+
+
+def test_a_lock_file_that_is_a_link_is_refused(tmp_path):
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store/ingest.lock").symlink_to("../victim")
+    with pytest.raises(StoreError, match=r"ingest\.lock: is a symbolic link"):
+        ingest(TABLE, label="y", path=tmp_path / "store", verbose=0)
+    assert not (tmp_path / "victim").exists()
 
 
 # -- two at once -----------------------------------------------------------------------------------

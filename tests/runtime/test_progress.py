@@ -64,4 +64,8 @@ def test_lines_go_to_the_users_own_handlers_if_there_are_any(caplog):
     assert first.startswith("task='counting' rows=4 of=10 seconds_left=")
     assert last.startswith("task='counting' rows=4 rows_per_second=")
     assert note == "note='by the way'"
+    first, last, note = caplog.records  # other handlers find facts, not words
+    assert (first.task, first.rows, first.of, first.bytes) == ("counting", 4, 10, 8)
+    assert last.rows_per_second > 0 and last.seconds >= 0
+    assert note.note == "by the way"
     assert logging.getLogger("sparrowboost").handlers == []

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import math
 import os
 import subprocess
@@ -262,6 +263,26 @@ def test_a_scratch_file_that_was_cut_off_is_found_out(tmp_path):
     os.ftruncate(strata._file.fileno(), 50)
     with pytest.raises(StoreError, match="scratch file is damaged"):
         strata.read(picked)
+    strata.close()
+
+
+def test_a_disk_that_fails_is_named(tmp_path, monkeypatch):
+    def fail(*args):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    strata = Strata(tmp_path, D, weighted=True)
+    strata.append(make_rows(np.arange(0, 200, 2)), np.ones(100, np.float32))
+    (picked,) = strata.pick(-LOWEST, 10, np.random.default_rng(0))
+    for call in ("preadv", "pwrite", "fsync"):
+        monkeypatch.setattr(os, call, fail)
+    for work in (
+        lambda: strata.read(picked),
+        lambda: strata.append(make_rows(np.arange(0, 200, 2)), np.ones(100, np.float32)),
+        strata.state,
+    ):
+        with pytest.raises(StoreError, match=rf"^{tmp_path}.*Input/output error\).*disk") as caught:
+            work()
+        assert "\n" not in str(caught.value)
     strata.close()
 
 

@@ -41,10 +41,20 @@ def check_outputs(args: argparse.Namespace) -> None:
         if not is_store(args.data[0]):
             check_apart(file, args.data)
         check_apart(file, args.valid)
+    _check_scratch(args)
     if args.report:
         from sparrowboost.report.style import check_matplotlib
 
         check_matplotlib()
+
+
+def _check_scratch(args: argparse.Namespace) -> None:
+    if args.scratch is None:
+        return
+    if args.checkpoint is not None:
+        raise DataError("give either --scratch or --checkpoint: scratch data is in its folder.")
+    if not os.access(args.scratch, os.W_OK | os.X_OK):
+        raise DataError(f"{args.scratch}: the folder does not exist or is not writable.")
 
 
 def check_store_options(args: argparse.Namespace) -> None:

@@ -6,6 +6,9 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
+from sparrowboost.runtime.logs import FORMATS
+
+LOG_FORMAT = "SPARROW_LOG_FORMAT"
 FILES = "files, glob patterns or folders: Parquet, CSV, Arrow, libsvm or .npy"
 SOME_BLOCKS = "none; a few blocks of rows are held"
 
@@ -28,6 +31,11 @@ def add_command(
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--debug", action="store_true", help="show a traceback on errors")
+    parser.add_argument(
+        "--log-format",
+        choices=FORMATS,
+        help=f"log lines as text or JSON (default: ${LOG_FORMAT}, or text)",
+    )
     parser.set_defaults(run=run, parser=parser)
     return parser
 

@@ -9,7 +9,8 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from contextlib import suppress
+from typing import Any, NoReturn, TextIO
 
 from sparrowboost import __version__
 from sparrowboost.cli import (
@@ -22,55 +23,119 @@ from sparrowboost.cli import (
     predict,
     train,
 )
+from sparrowboost.cli.options import LOG_FORMAT
 from sparrowboost.runtime.errors import SparrowError
+from sparrowboost.runtime.logs import FORMATS, are_structured, log_to_stderr
 
 OK, FAILED, INTERRUPTED = 0, 1, 130  # argparse exits with 2 after a usage error
 COMMANDS = (demo, ingest, inspect, train, predict, evaluate, importance, export)
 EXIT_CODES = """exit codes:
-  0  success
+  0  success; also if the reader of standard output has closed it
   1  failure: one line on standard error says what is wrong, where, and what to do
   2  usage error
-  130  interrupted; `sparrow train` has saved the trees grown so far"""
+  130  interrupted (Ctrl-C, SIGTERM, SIGHUP); `sparrow train` has saved the trees grown so far"""
+
+log = logging.getLogger("sparrowboost")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `sparrow`; returns the exit code."""
+    _open_standard_streams()
     args = _parse(argv)
     # Before Arrow is loaded: its own allocators keep much of the memory that is freed.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # for names outside its encoding
     signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        run: Callable[[argparse.Namespace], None] = args.run
-        run(args)
-        sys.stdout.flush()
-        return OK
-    except BrokenPipeError:  # the reader of the output has closed it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
-    except (SparrowError, OSError) as error:  # OSError: of a disk or file, not foreseen
-        if args.debug:
-            raise
-        print(f"sparrow: error: {error}", file=sys.stderr)
-        return FAILED
-    except KeyboardInterrupt as interrupt:
-        outcome = str(interrupt) or "no partial output was left behind."
-        print(f"sparrow: interrupted; {outcome}", file=sys.stderr)
-        return INTERRUPTED
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup ignores it
+        signal.signal(signal.SIGHUP, _interrupt)
+    with log_to_stderr(args.log_format):
+        code, message = _run(args)
+        if message is not None:
+            _report(message, code)
+    _flush(sys.stderr)
+    return code
 
 
 def run() -> NoReturn:
     """Run `sparrow` as a program of its own."""
     code = main()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the work is done
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the work is done
     sys.exit(code)
 
 
+def _run(args: argparse.Namespace) -> tuple[int, str | None]:
+    """Run a command; returns the exit code, and what to say of a failure."""
+    code, message = OK, None
+    try:
+        command: Callable[[argparse.Namespace], None] = args.run
+        command(args)
+    except BrokenPipeError:  # the reader of the output has closed it
+        pass
+    except (SparrowError, OSError) as error:  # OSError: of a disk or file, not foreseen
+        if args.debug:
+            raise
+        code, message = FAILED, f"error: {_words(error)}"
+    except KeyboardInterrupt as interrupt:
+        outcome = str(interrupt) or "no partial output was left behind."
+        code, message = INTERRUPTED, f"interrupted; {outcome}"
+    lost = _flush(sys.stdout)
+    if lost is not None and code == OK:
+        return FAILED, f"error: standard output cannot be written ({lost})."
+    return code, message
+
+
+def _words(error: SparrowError | OSError) -> str:
+    """An error in one line, with its path if that is known."""
+    if isinstance(error, SparrowError) or not error.strerror:
+        return str(error)
+    if error.filename is None:
+        what = f"{error.strerror}, for a file without a path, such as standard output"
+    else:
+        what = f"{os.fsdecode(error.filename)}: {error.strerror}"
+    return f"{what}; --debug shows where it happened."
+
+
+def _report(message: str, code: int) -> None:
+    """Say how a command ended; nothing, if standard error is closed, as by a terminal that is."""
+    if are_structured():
+        level = logging.WARNING if code == INTERRUPTED else logging.ERROR
+        log.log(level, message, extra={"exit_code": code})
+        return
+    with suppress(OSError):
+        print(f"sparrow: {message}", file=sys.stderr)
+
+
+def _flush(stream: TextIO) -> str | None:
+    """Write what is left of a standard stream; why that failed, unless its reader has closed it.
+
+    It goes nowhere then: Python would change the exit code if it failed once more.
+    """
+    try:
+        stream.flush()
+        return None
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return None if isinstance(error, BrokenPipeError) else error.strerror
+
+
+def _open_standard_streams() -> None:
+    """Open those that are closed, so that no other file gets the number of one of them."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)
+
+
 def _interrupt(number: int, frame: Any) -> None:
-    """SIGTERM ends a command as Ctrl-C does: partial output is removed, or saved."""
+    """SIGTERM and SIGHUP end a command as Ctrl-C does: partial output is removed, or saved."""
     raise KeyboardInterrupt
 
 
@@ -98,6 +163,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         command.error(_unknown(unknown, command))
     if command is parser:
         parser.error("a command is missing; see `sparrow --help`.")
+    args.log_format = args.log_format or os.environ.get(LOG_FORMAT) or "text"
+    if args.log_format not in FORMATS:
+        parser.error(f"{LOG_FORMAT}={args.log_format}: is none of {', '.join(FORMATS)}.")
     return args
 
 

@@ -75,4 +75,7 @@ def show_table(
     for row in rows:
         table.add_row(*map(escape, row))
     # Only a terminal has a width: names are not cut in a file or a pipe.
-    Console(width=None if sys.stdout.isatty() else MAX_WIDTH).print(table)
+    console = Console(width=None if sys.stdout.isatty() else MAX_WIDTH)
+    with console.capture() as captured:  # rich would end the program if the output is closed
+        console.print(table)
+    print(captured.get(), end="")

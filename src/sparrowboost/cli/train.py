@@ -57,6 +57,11 @@ def add_to(commands: Any) -> None:
         metavar="DIR",
         help="save progress in this folder; after a crash, run the same command again",
     )
+    parser.add_argument(
+        "--scratch",
+        metavar="DIR",
+        help="folder for scratch data (default: the store's; $TMPDIR if that cannot be written)",
+    )
     parser.add_argument("--report", metavar="FILE", help="write an HTML report on the training")
     parser.add_argument("--history", metavar="FILE", help="write the training history as JSON")
     add_memory(parser)
@@ -115,6 +120,7 @@ def _train(args: argparse.Namespace, rows: Dataset, valid: Any, params: dict[str
             callbacks=[last, history],
             memory_limit=args.memory,
             checkpoint=args.checkpoint,
+            scratch=args.scratch,
             n_jobs=args.jobs,
             random_state=args.seed,
             verbose=verbose(args),

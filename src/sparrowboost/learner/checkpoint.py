@@ -16,7 +16,6 @@ on it yet. Later trees are grown again, and come out the same.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
@@ -30,7 +29,14 @@ import numpy as np
 
 from sparrowboost.learner.params import RENAMED, Params
 from sparrowboost.model.model import Model, load_model
-from sparrowboost.runtime.disk import file_crc32, load_arrays, replace_file, save_arrays
+from sparrowboost.runtime.disk import (
+    file_crc32,
+    load_arrays,
+    open_own,
+    replace_file,
+    save_arrays,
+    try_lock,
+)
 from sparrowboost.runtime.errors import DataError, StoreError
 from sparrowboost.store.dataset import Dataset, manifest_crc
 
@@ -84,16 +90,19 @@ class Checkpoint:
         self._run = json.loads(json.dumps(run))
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+            self._lock = open_own(self.folder / LOCK)
+        except StoreError:
+            raise
         except OSError as error:
             raise StoreError(
                 f"{self.folder}: the checkpoint cannot be written ({error.strerror})."
             ) from None
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            if not try_lock(self._lock, self.folder / LOCK):
+                raise StoreError(f"{self.folder}: another training uses this checkpoint now.")
+        except StoreError:
             os.close(self._lock)
-            raise StoreError(f"{self.folder}: another training uses this checkpoint now.") from None
+            raise
         for half in self.folder.glob(".*.partial"):  # of a process that was killed
             half.unlink(missing_ok=True)
 

@@ -87,7 +87,8 @@ def train(
         before, a training that had ended goes on, too. See docs/reliability.md.
     scratch : str or path, optional
         Folder for the strata's file, which has no name and is gone whatever ends the process.
-        Default: the store's folder. With a checkpoint the file is there, and stays.
+        Default: the store's folder, or that for temporary files (TMPDIR) if the store's cannot be
+        written. With a checkpoint the file is there, and stays.
     n_jobs : int, optional
         Threads; default (and -1): as many as this process may use. The model does not depend on it.
     random_state : int, Generator, RandomState or None
@@ -146,7 +147,7 @@ def train(
                 ReadOptions(header=header, format=format),
             )  # fmt: skip
         sizes, saved, found = division.sizes, None, None
-        folder, strata = dataset.path if scratch is None else Path(scratch), None
+        folder, strata = None if scratch is None else Path(scratch).expanduser(), None
         if checkpoint is not None:
             run = identity(dataset, p, seed, validated=valid is not None)
             saved = stack.enter_context(Checkpoint(checkpoint, run))

@@ -31,7 +31,7 @@ from sparrowboost.model.check import (
 from sparrowboost.model.ensemble import Ensemble
 from sparrowboost.model.tree import Tree
 from sparrowboost.runtime.disk import replace_file
-from sparrowboost.runtime.errors import DiskFullError, ModelFileError
+from sparrowboost.runtime.errors import ModelFileError, StoreError
 from sparrowboost.runtime.memory import format_size
 from sparrowboost.store.binning import Feature
 
@@ -58,7 +58,7 @@ def write_file(path: str | os.PathLike[str], data: bytes) -> None:
     file = Path(path).expanduser().absolute()
     try:
         replace_file(file, data)
-    except DiskFullError:
+    except StoreError:  # of the disk
         raise
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 from sparrowboost.model.ensemble import Ensemble
@@ -21,6 +19,7 @@ from sparrowboost.readers.labels import same_label
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.readers.table import open_table
 from sparrowboost.runtime.errors import DataError
+from sparrowboost.runtime.temporary import TemporaryFolder
 from sparrowboost.store.dataset import Block
 
 
@@ -33,11 +32,11 @@ def read_labelled(
     """Rows of a source with their labels, in their order, binned by the model's thresholds."""
     data, label, weight = _parts_of(valid, ensemble.label_name)
     binning, classes = ensemble.binning, ensemble.classes
-    with tempfile.TemporaryDirectory(prefix="sparrow-valid-") as scratch:
+    with TemporaryFolder("valid") as scratch:
         columns = column_names(binning, data)
         table = open_table(
             data,
-            open_options(binning, columns, Path(scratch), read),
+            open_options(binning, columns, scratch, read),
             label=label,
             weight=weight,
             positive=classes[1],

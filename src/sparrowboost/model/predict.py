@@ -20,6 +20,7 @@ from sparrowboost.readers.table import locate
 from sparrowboost.runtime.budget import LIBRARIES, Budget, blocks_in_flight
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.memory import held
+from sparrowboost.runtime.temporary import TemporaryFolder
 from sparrowboost.runtime.threads import check_jobs, ordered_map, prefetch
 from sparrowboost.store.binning import Binning, CategoryFeature
 from sparrowboost.store.lookup import Bins
@@ -109,9 +110,9 @@ def stream(
     def bin_and_work(block: FeatureBlock) -> tuple[A, list[pa.Array]]:
         return work(block.bins(binning)), block.kept
 
-    with tempfile.TemporaryDirectory(prefix="sparrow-predict-") as scratch:
+    with TemporaryFolder("predict") as scratch:
         budget = BlockBudget(limit, n_jobs)
-        blocks = read_features(binning, data, Path(scratch), read, keep, budget)
+        blocks = read_features(binning, data, scratch, read, keep, budget)
         with (
             closing(prefetch(blocks, AHEAD)) as ahead,
             closing(ordered_map(bin_and_work, ahead, n_jobs, n_jobs + AHEAD)) as results,

@@ -23,7 +23,7 @@ from sparrowboost.readers.formats import check_apart
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.readers.table import name_list
 from sparrowboost.runtime.disk import guard_disk, replacing
-from sparrowboost.runtime.errors import DataError, DiskFullError
+from sparrowboost.runtime.errors import DataError, StoreError
 from sparrowboost.runtime.memory import apply_limit, release
 from sparrowboost.runtime.progress import make_progress
 from sparrowboost.store.lookup import Bins
@@ -150,7 +150,7 @@ def _writing(file: Path, n_bytes: int) -> Iterator[None]:
     try:
         with guard_disk(file, n_bytes):
             yield
-    except DiskFullError:
+    except StoreError:  # of the disk
         raise
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DataError(

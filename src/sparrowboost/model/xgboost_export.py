@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +36,7 @@ from sparrowboost.model.tree import Tree, TreeBuilder, goes_left
 from sparrowboost.readers.formats import numbers
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.runtime.errors import DataError, ModelFileError
+from sparrowboost.runtime.temporary import TemporaryFolder
 from sparrowboost.store.binning import Binning, CategoryFeature, Feature, NumberFeature
 from sparrowboost.store.lookup import Bins
 
@@ -262,8 +262,8 @@ def _count_rows(
 ) -> list[npt.NDArray[np.float64]]:
     """How many rows of `data` reach each leaf of each tree."""
     counts = [np.zeros(tree.n_leaves) for tree in trees]
-    with tempfile.TemporaryDirectory(prefix="sparrow-predict-") as scratch:
-        for block in read_features(binning, data, Path(scratch), read):
+    with TemporaryFolder("predict") as scratch:
+        for block in read_features(binning, data, scratch, read):
             bins = block.bins(binning)
             for tree, count in zip(trees, counts, strict=True):
                 _count_leaves(tree, bins, count)
@@ -291,8 +291,8 @@ def make_frame(binning: Binning, data: Any, read: ReadOptions) -> Any:
     except ImportError:
         raise DataError("xgboost_frame needs pandas; pip install pandas.") from None
     parts = []
-    with tempfile.TemporaryDirectory(prefix="sparrow-predict-") as scratch:
-        for block in read_features(binning, data, Path(scratch), read):
+    with TemporaryFolder("predict") as scratch:
+        for block in read_features(binning, data, scratch, read):
             bins = block.bins(binning, order="F")
             part = np.empty(bins.shape, np.float32)
             for j, feature in enumerate(binning.features):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,6 +82,21 @@ SUFFIXES = {
     ".libsvm.gz": "libsvm", ".svm.gz": "libsvm", ".svmlight.gz": "libsvm",
     ".npy": "npy",
 }  # fmt: skip
+UNPACK = {
+    ".gz": "gunzip", ".bz2": "bunzip2", ".xz": "unxz", ".zst": "unzstd", ".lz4": "unlz4",
+    ".zip": "unzip",
+}  # fmt: skip
+JSON_LINES = (
+    'python -c "import pyarrow.json, pyarrow.parquet; '
+    'pyarrow.parquet.write_table(pyarrow.json.read_json({old!r}), {new!r})"'
+    "; if its rows do not fit in memory, "
+    'python -c "import polars; polars.scan_ndjson({old!r}).sink_parquet({new!r})"'
+)
+CONVERT = {
+    ".json": 'python -c "import polars; polars.read_json({old!r}).write_parquet({new!r})"',
+    ".jsonl": JSON_LINES,
+    ".ndjson": JSON_LINES,
+}
 HIVE_FOLDER = re.compile(r"[^=]+=[^=]*")  # as in year=2024/part.parquet
 
 
@@ -225,12 +241,23 @@ def _suffix(path: Path) -> str:
 def _format(path: Path) -> str:
     suffix = _suffix(path)
     if suffix not in SUFFIXES:
-        raise DataError(
-            f"{path}: suffix {suffix or '(none)'!r} is not that of a supported format "
-            f"({', '.join(SUFFIXES)}); rename the file or pass format= (--format), one of "
-            f"{', '.join(FORMATS)}."
-        )
+        raise DataError(f"{path}: {_what_to_do(path, suffix)}.")
     return SUFFIXES[suffix]
+
+
+def _what_to_do(path: Path, suffix: str) -> str:
+    """What is wrong with a suffix, and how to get a file of a supported format."""
+    last = path.suffix.lower()
+    if last in UNPACK:
+        command = f"{UNPACK[last]} {shlex.quote(str(path))}"
+        return f"{suffix} files are not read; unpack it first (`{command}`)"
+    if last in CONVERT:
+        commands = CONVERT[last].format(old=str(path), new=str(path.with_suffix(".parquet")))
+        return f"JSON is not read; convert it to Parquet first: {commands}"
+    return (
+        f"suffix {suffix or '(none)'!r} is not that of a supported format ({', '.join(SUFFIXES)}); "
+        f"rename the file or pass format= (--format), one of {', '.join(FORMATS)}"
+    )
 
 
 def _expand(pattern: str) -> list[Path]:

@@ -207,9 +207,13 @@ def spill(reader: pa.RecordBatchReader, name: str, scratch: Path) -> IpcFile:
     plain = pa.schema([(f.name, _without_dictionary(f.type)) for f in reader.schema])
     path = scratch / "stream.arrow"
     # The length of a stream is unknown; there must be room for one more piece.
-    with guard_disk(path, SPILL_BYTES), pa.ipc.new_file(path, plain) as writer:
+    with (
+        guard_disk(path, SPILL_BYTES, only_space=True),
+        pa.ipc.new_file(path, plain) as writer,
+    ):
         for batch in _pieces(reader, plain, name):
-            writer.write_batch(batch)
+            with guard_disk(path, SPILL_BYTES):
+                writer.write_batch(batch)
     del reader
     release()  # the stream's memory, before the rest is divided
     return IpcFile(path, name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import shutil
 import threading
 import weakref
 import zlib
@@ -17,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.readers.base import random_runs
-from sparrowboost.runtime.disk import guard_disk
+from sparrowboost.runtime.disk import guard_disk, write_all
 from sparrowboost.runtime.errors import DataError
 
 CHUNK_BYTES = 1 << 20
@@ -40,12 +39,13 @@ def plain(path: Path, scratch: Path) -> Path:
         with open(path, "rb") as file:
             if path.suffix.lower() != ".gz":
                 return path
-            with (
-                guard_disk(twin, _unpacked_bytes(file)),
-                gzip.open(file, "rb") as packed,
-                open(twin, "wb") as out,
-            ):
-                shutil.copyfileobj(packed, out, CHUNK_BYTES)
+            n_bytes = _unpacked_bytes(file)
+            with gzip.open(file, "rb") as packed, open(twin, "wb", buffering=0) as out:
+                at = 0
+                while piece := packed.read(CHUNK_BYTES):
+                    with guard_disk(twin, n_bytes):
+                        write_all(out.fileno(), np.frombuffer(piece, np.uint8), at)
+                    at += len(piece)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path}: not a complete gzip file ({error}); write it again.") from None
     return twin

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import logging
 import os
+import resource
 import secrets
 import shutil
+import stat
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,11 +19,17 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from sparrowboost.runtime.errors import DiskFullError
+from sparrowboost.runtime.errors import DiskFullError, StoreError
 from sparrowboost.runtime.memory import format_size
+from sparrowboost.runtime.temporary import PARTIAL, only_here, owner_tag, remove_leftovers
 
 PIECE_BYTES = 1 << 20  # read at a time
 CRC_BYTES = 4
+FULL = errno.ENOSPC, errno.EDQUOT
+FAILED = errno.EIO, errno.ENXIO, errno.ENODEV, errno.EROFS, errno.ESTALE, errno.ETIMEDOUT
+NO_LOCKS = errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP
+
+log = logging.getLogger("sparrowboost")
 
 
 def check_room(path: Path, needed: int) -> None:
@@ -30,16 +40,62 @@ def check_room(path: Path, needed: int) -> None:
 
 
 @contextmanager
-def guard_disk(path: Path, needed: int) -> Iterator[None]:
-    """Turn "no space left on device" into a DiskFullError with the path and the bytes needed."""
+def guard_disk(path: Path, needed: int, *, only_space: bool = False) -> Iterator[None]:
+    """Turn the system's errors of writing to `path` into a StoreError that names it.
+
+    A DiskFullError says how many bytes were needed. With `only_space`, other errors remain: they
+    may be those of something that is read meanwhile.
+    """
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in FULL:
             raise DiskFullError(
                 _message(path, needed, shutil.disk_usage(path.parent).free)
             ) from error
+        if error.errno == errno.EFBIG:
+            raise DiskFullError(_too_large(path)) from error
+        if error.errno in FAILED and error.filename is None and not only_space:
+            raise StoreError(
+                f"{path}: cannot be written ({error.strerror}): the disk or the connection to it "
+                "has failed; look into the system's log, or write to another disk."
+            ) from error
         raise
+
+
+def open_own(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> int:
+    """Open a file that only Sparrow writes to; a StoreError if a link leads somewhere else."""
+    try:
+        file = os.open(path, flags | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        if path.is_symlink():
+            raise StoreError(
+                f"{path}: is a symbolic link, and would be written through; remove it."
+            ) from None
+        raise error
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise StoreError(f"{path}: is not an ordinary file; remove it.")
+    return file
+
+
+def try_lock(file: int, path: Path) -> bool:
+    """Lock an open file until it is closed; False if another process has locked it.
+
+    Some network file systems have no locks. There, a warning says so, and nothing is locked.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise StoreError(f"{path}: cannot be locked ({error.strerror}).") from None
+        log.warning(
+            "%s: this file system has no locks (%s); make sure that no other process writes there",
+            path.parent, error.strerror,
+        )  # fmt: skip
+    return True
 
 
 def write_all(file: int, data: npt.NDArray[np.uint8], offset: int) -> None:
@@ -64,7 +120,11 @@ def read_all(file: int, out: npt.NDArray[np.uint8], offset: int) -> int:
 
 def save_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     """Write arrays and a checksum to a file, and flush it to the disk."""
-    with guard_disk(path, sum(a.nbytes for a in arrays.values())), open(path, "w+b") as file:
+    flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC
+    with (
+        guard_disk(path, sum(a.nbytes for a in arrays.values())),
+        os.fdopen(open_own(path, flags), "w+b") as file,
+    ):
         np.savez(file, **dict[str, Any](arrays))
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
@@ -113,16 +173,28 @@ def replace_file(path: Path, data: bytes) -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary file to write; it replaces `path` on success, and is deleted on failure."""
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    remove_leftovers(path.parent, PARTIAL)
+    partial = path.with_name(f".{path.name}.{owner_tag()}{secrets.token_hex(4)}.partial")
+    remove = only_here(partial.unlink, missing_ok=True)
     try:
         yield partial
         os.replace(partial, path)
     finally:
-        partial.unlink(missing_ok=True)
+        remove()
 
 
 def _message(path: Path, needed: int, free: int) -> str:
     return (
         f"{path}: the disk is full: {format_size(needed)} ({needed:,} bytes) needed, "
         f"{format_size(free)} free. Free some space, or write to another disk."
+    )
+
+
+def _too_large(path: Path) -> str:
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if limit == resource.RLIM_INFINITY:
+        return f"{path}: the file is too large for its file system; write to another one."
+    return (
+        f"{path}: the file would be larger than this process may write ({format_size(limit)}); "
+        "raise that limit (`ulimit -f unlimited`)."
     )

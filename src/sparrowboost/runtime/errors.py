@@ -2,7 +2,7 @@
 
 SparrowError
 ├── DataError            the input data or an argument cannot be used
-├── StoreError           a store is missing, unfinished, damaged, or exists already
+├── StoreError           a store is missing, unfinished, damaged, or exists already; a disk failed
 │   └── DiskFullError    no space left for a store, scratch files, a model or a report
 ├── ModelFileError       a model file is missing, damaged, too new, or cannot be written
 ├── MemoryLimitError     the job does not fit in the memory limit
@@ -23,11 +23,11 @@ class DataError(SparrowError, ValueError):
 
 
 class StoreError(SparrowError, OSError):
-    """A store is missing, unfinished, damaged, or exists already."""
+    """A store is missing, unfinished, damaged, or exists already; or a disk failed."""
 
 
 class DiskFullError(StoreError):
-    """No space left for a store, scratch files, a model or a report."""
+    """No space left, or allowed, for a store, scratch files, a model or a report."""
 
 
 class ModelFileError(SparrowError, OSError):

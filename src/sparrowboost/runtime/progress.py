@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import IO, Any, Protocol, Self, cast
 
+from sparrowboost.runtime.logs import are_structured
 from sparrowboost.runtime.memory import format_size
 
 log = logging.getLogger("sparrowboost")
@@ -47,7 +49,8 @@ def make_progress(verbose: int) -> Progress:
     """Nothing if `verbose` is 0; else a bar if standard error is a terminal, or log lines."""
     if verbose <= 0:
         return Silent()
-    return Bar() if sys.stderr.isatty() else Lines()
+    terminal = sys.stderr is not None and sys.stderr.isatty()
+    return Bar() if terminal and not are_structured() else Lines()
 
 
 @contextmanager
@@ -84,7 +87,7 @@ class Silent:
 
 
 class Lines:
-    """Shows progress as log lines (key=value).
+    """Shows progress as log lines (key=value); the record has the keys as attributes, too.
 
     Parameters
     ----------
@@ -122,7 +125,7 @@ class Lines:
         task.line(done=True)
 
     def note(self, text: str) -> None:
-        log.info("note=%r", text)
+        log.info("note=%r", text, extra={"note": text})
 
 
 class _LineTask:
@@ -141,14 +144,16 @@ class _LineTask:
         self._shown = time.monotonic()
         seconds = max(self._shown - self._start, 1e-9)
         speed = self._n / seconds
-        parts = [f"task={self._what!r}", f"{self._unit}={self._n}"]
+        facts: dict[str, Any] = {"task": self._what, self._unit: self._n}
         if self._total and not done:
-            left = max(self._total - self._n, 0) / speed if speed else float("inf")
-            parts += [f"of={self._total}", f"seconds_left={left:.0f}"]
-        parts += [f"{self._unit}_per_second={speed:{'.3g' if speed < 100 else '.0f'}}"]
-        parts += [f"bytes={self._bytes}"] if self._bytes else []
-        parts += [f"seconds={seconds:.1f}"]
-        log.info(" ".join(parts))
+            facts["of"] = self._total
+            if speed:
+                facts["seconds_left"] = round(max(self._total - self._n, 0) / speed)
+        facts[f"{self._unit}_per_second"] = round(speed) if speed >= 100 else float(f"{speed:.3g}")
+        if self._bytes:
+            facts["bytes"] = self._bytes
+        facts["seconds"] = round(seconds, 1)
+        log.info(" ".join(f"{name}={fact!r}" for name, fact in facts.items()), extra=facts)
 
 
 class Bar:
@@ -165,7 +170,7 @@ class Bar:
             rp.TextColumn("{task.fields[speed]:>12}"),
             rp.TextColumn("{task.fields[size]:>8}"),
             rp.TimeRemainingColumn(elapsed_when_finished=True),
-            console=Console(stderr=True),
+            console=Console(file=cast(IO[str], _Terminal())),
         )
         self._rich.start()
         return self
@@ -182,6 +187,32 @@ class Bar:
 
     def note(self, text: str) -> None:
         self._rich.console.print(text)
+
+
+class _Terminal(io.TextIOBase):
+    """Standard error; a terminal that is closed during a job is no error of the job."""
+
+    def __init__(self) -> None:
+        self._stream = sys.stderr
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._stream.encoding
 
 
 class _BarTask:

@@ -33,6 +33,7 @@ from sparrowboost.kernels.draws import shuffle_rows
 from sparrowboost.model.losses import Loss
 from sparrowboost.model.model import Model
 from sparrowboost.runtime.budget import CHUNK_ROW_BYTES, SPARE_ROWS
+from sparrowboost.runtime.temporary import scratch_folder
 from sparrowboost.runtime.threads import ordered_map
 from sparrowboost.sampling.draw import (
     DrawBuffer,
@@ -79,7 +80,9 @@ class Sampler:
     dataset : Dataset
     loss : Loss
     base_score : float
-    folder : where the strata's scratch file goes
+    folder : Path, optional
+        Where the strata's scratch file goes; by default the store's folder, or that for temporary
+        files if it cannot be written.
     keep : a name for that file, if training may be resumed from it
     seed : int
     n_jobs : int
@@ -94,7 +97,7 @@ class Sampler:
         loss: Loss,
         base_score: float,
         *,
-        folder: Path,
+        folder: Path | None = None,
         seed: int,
         n_jobs: int,
         keep: str | None = None,
@@ -361,8 +364,10 @@ class Sampler:
         self._strata.append(weighed.rows, weighed.w, weighed.order)
 
     def _make_strata(self) -> Strata:
-        data = self._dataset
-        return Strata(self._folder, data.n_features, weighted=data.weighted, keep=self._keep)
+        data, folder = self._dataset, self._folder
+        if folder is None:
+            folder = scratch_folder(data.path)
+        return Strata(folder, data.n_features, weighted=data.weighted, keep=self._keep)
 
     def _read(self, part: DrawPart) -> Rows:
         assert self._strata is not None

@@ -35,7 +35,7 @@ import numpy.typing as npt
 from sparrowboost.kernels.draws import find_strata, put_rows
 from sparrowboost.runtime import budget
 from sparrowboost.runtime.budget import BATCH_BYTES, CHUNK_ROW_BYTES, CHUNK_ROWS
-from sparrowboost.runtime.disk import guard_disk, read_all, write_all
+from sparrowboost.runtime.disk import guard_disk, open_own, read_all, write_all
 from sparrowboost.runtime.errors import StoreError
 from sparrowboost.store.lookup import Bins
 
@@ -144,12 +144,14 @@ class Strata:
             self._file: Any = (
                 tempfile.TemporaryFile(dir=folder, prefix="sparrow-strata-")  # noqa: SIM115
                 if keep is None
-                else os.fdopen(os.open(folder / keep, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+                else os.fdopen(open_own(folder / keep), "r+b")
             )
+        except StoreError:
+            raise
         except OSError as error:
             raise StoreError(
                 f"{folder}: cannot write scratch data ({error.strerror}); pass another folder as "
-                "scratch=."
+                "scratch= (--scratch)."
             ) from None
         # A chunk takes 64 bits here, its slot and its checksum: 1 MB for each GB of rows.
         self._queues = [array("Q") for _ in range(N_STRATA)]
@@ -251,7 +253,13 @@ class Strata:
         data = np.empty((len(picked.chunks), self._chunk_bytes), np.uint8)
         for chunk, one in zip(picked.chunks, data, strict=True):
             at = (chunk >> CRC_BITS) * self._chunk_bytes
-            n_read = read_all(self._file.fileno(), one, at)
+            try:
+                n_read = read_all(self._file.fileno(), one, at)
+            except OSError as error:
+                raise StoreError(
+                    f"{self._folder}: the scratch file cannot be read ({error.strerror}); look "
+                    "into the system's log, and train again with scratch= on another disk."
+                ) from None
             if n_read < len(one) or zlib.crc32(one.data) != chunk & (1 << CRC_BITS) - 1:
                 raise StoreError(
                     f"{self._folder}: the scratch file is damaged (at byte {at:,}); train "
@@ -268,7 +276,8 @@ class Strata:
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """Everything that is not in the file, for a checkpoint; the file is synced."""
-        os.fsync(self._file.fileno())
+        with guard_disk(self._folder / "scratch", 0):
+            os.fsync(self._file.fileno())
         self._free.extend(self._freed)
         self._freed = array("Q")
         rows = [self._wait(k) for k in np.flatnonzero(self._filled).tolist()]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
 import shutil
-import tempfile
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,8 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sparrowboost.runtime.disk import check_room, guard_disk
+from sparrowboost.runtime.disk import check_room, guard_disk, open_own, try_lock
 from sparrowboost.runtime.errors import StoreError
+from sparrowboost.runtime.temporary import make_folder, only_here
 from sparrowboost.store.binning import Binning
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.shuffle import Shuffle, StoredBlock
@@ -57,13 +56,14 @@ class StoreWriter:
     ) -> None:
         self._run = run
         self._temporary = path is None
-        self.path = Path(tempfile.mkdtemp(prefix="sparrow-") if path is None else path)
+        self.path = make_folder("store") if path is None else Path(path)
         self.path = self.path.expanduser().absolute()
         self._rows = self.path / f"rows-{secrets.token_hex(4)}.bin"
         self.scratch = self.path / SCRATCH
         self._shuffle: Shuffle | None = None
         self._blocks: list[StoredBlock] = []
         self._ended = False
+        self._made_by = os.getpid()
         self._made = [self.path] if self._temporary else []
         try:
             self._take_folder(overwrite)
@@ -78,12 +78,13 @@ class StoreWriter:
         # Folders to remove again, innermost first, if the ingest fails.
         self._made += [p for p in (self.path, *self.path.parents) if not p.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        self._lock = open_own(self.path / LOCK)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            if not try_lock(self._lock, self.path / LOCK):
+                raise StoreError(f"{self.path}: another ingest is writing to this folder.")
+        except StoreError:
             os.close(self._lock)
-            raise StoreError(f"{self.path}: another ingest is writing to this folder.") from None
+            raise
         self._check_lock()
         try:
             self._check_folder(overwrite)  # once more: another ingest may have ended meanwhile
@@ -134,6 +135,8 @@ class StoreWriter:
     def __exit__(self, *error: Any) -> None:
         if not self._ended:
             self._ended = True
+            if self._made_by != os.getpid():  # a forked process ends: this one goes on
+                return
             if self._shuffle is not None:
                 self._shuffle.close()
             self._remove_leftovers()
@@ -226,7 +229,7 @@ class StoreWriter:
         manifest = self._manifest(label_of, about)
         manifest["crc32"] = manifest_crc(manifest)
         temporary = self.path / (MANIFEST + TEMPORARY)
-        with guard_disk(temporary, 0), open(temporary, "w") as file:
+        with guard_disk(temporary, 0), open(temporary, "x") as file:
             file.write(json.dumps(manifest))  # json.dump takes ten times as long
             file.flush()
             os.fsync(file.fileno())
@@ -236,5 +239,6 @@ class StoreWriter:
         self._unlock()
         dataset = Dataset(self.path)
         if self._temporary:
-            weakref.finalize(dataset.storage, shutil.rmtree, self.path, ignore_errors=True)
+            remove = only_here(shutil.rmtree, self.path, ignore_errors=True)
+            weakref.finalize(dataset.storage, remove)
         return dataset

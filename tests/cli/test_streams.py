@@ -1,0 +1,171 @@
+"""Standard output and standard error of the commands: closed, full, hung up; and log lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sparrowboost import load_model
+
+SPARROW = [sys.executable, "-m", "sparrowboost"]
+
+
+def shell(line, folder, **env):
+    """A shell's line, in which $SPARROW is the command."""
+    return subprocess.run(
+        ["bash", "-c", f"set -o pipefail\n{line}"], cwd=folder, capture_output=True, text=True,
+        check=False, env=os.environ | {"SPARROW": " ".join(SPARROW)} | env,
+    )  # fmt: skip
+
+
+TRAIN = "$SPARROW train t.csv --label y --n-estimators 4 --max-leaves 4"
+
+
+def test_a_command_whose_output_nobody_reads_succeeds(folder, tmp_path):
+    done = shell("$SPARROW inspect model.json --all | true", folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    done = shell(f"{TRAIN} -q -o {tmp_path}/m.json >&-", folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert load_model(tmp_path / "m.json").n_trees == 4
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_output_that_is_lost_is_a_failure(folder):
+    for option in ("", "--json"):
+        done = shell(f"$SPARROW inspect model.json {option} > /dev/full", folder)
+        assert done.returncode == 1
+        assert done.stderr.startswith("sparrow: error: ") and done.stderr.count("\n") == 1
+        assert "No space left on device" in done.stderr and "standard output" in done.stderr
+
+
+def test_a_table_longer_than_a_pipe_may_be_read_in_part(folder, tmp_path):
+    names = ",".join(f"column_{k:05d}_{'x' * 80}" for k in range(1_000))
+    rows = "\n".join(",".join([str(k % 2)] * 1_000) for k in range(20))
+    (tmp_path / "wide.csv").write_text(f"{names}\n{rows}\n")
+    words = f"ingest {tmp_path}/wide.csv --label {names.partition(',')[0]} -o {tmp_path}/store -q"
+    assert shell(f"$SPARROW {words}", folder).returncode == 0
+    done = shell(f"$SPARROW inspect {tmp_path}/store --all | head -n 1 > /dev/null", folder)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_no_file_gets_the_number_of_a_closed_stream(folder, tmp_path):
+    done = shell(f"{TRAIN} -o {tmp_path}/m.json 0<&- >&- 2>&-", folder)
+    assert done.returncode == 0
+    assert load_model(tmp_path / "m.json").n_trees == 4
+
+
+# -- hanging up ------------------------------------------------------------------------------------
+
+LONG = ["train", "t.csv", "--label", "y", "--n-estimators", "1000000", "-o"]
+
+
+def on_a_terminal(call, folder, **how):
+    """A process with a terminal of its own, and the other end of it."""
+    main, side = pty.openpty()
+    process = subprocess.Popen(
+        call, cwd=folder, stdin=side, preexec_fn=lambda: os.login_tty(side), **how
+    )
+    os.close(side)
+    return process, main
+
+
+def read_until(main, pattern):
+    shown = b""
+    while not re.search(pattern, shown):
+        shown += os.read(main, 1 << 16)
+
+
+@pytest.mark.slow
+def test_trees_are_saved_when_the_terminal_is_closed(folder, tmp_path):
+    process, main = on_a_terminal([*SPARROW, *LONG, str(tmp_path / "m.json")], folder)
+    read_until(main, rb"training .*[1-9]\d* trees/s")
+    os.close(main)
+    assert process.wait(60) == 130
+    assert 1 <= load_model(tmp_path / "m.json").n_trees < 1_000_000
+
+
+@pytest.mark.slow
+def test_under_nohup_training_goes_on(folder, tmp_path):
+    call = ["nohup", *SPARROW, *LONG, str(tmp_path / "m.json")]
+    with subprocess.Popen(
+        call, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert any("task='training'" in line for line in iter(process.stderr.readline, ""))
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.5)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 130
+    assert load_model(tmp_path / "m.json").n_trees >= 1
+
+
+# -- log lines -------------------------------------------------------------------------------------
+
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00"
+
+
+def test_log_lines_have_times_where_there_is_no_terminal(folder, tmp_path):
+    done = shell(f"{TRAIN} -o {tmp_path}/m.json", folder)
+    assert done.returncode == 0
+    lines = done.stderr.splitlines()
+    assert len(lines) >= 2
+    for line in lines:
+        assert re.match(rf"{TIME} INFO (task|note)='", line), line
+
+
+def objects(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("how", ["option", "environment"])
+def test_log_lines_as_json_have_a_field_for_each_fact(folder, tmp_path, how):
+    option, env = ("--log-format json", {}) if how == "option" else ("", {"LOG": "json"})
+    env = {f"SPARROW_{name}_FORMAT": value for name, value in env.items()}
+    done = shell(f"{TRAIN} -o {tmp_path}/m.json {option}", folder, **env)
+    assert done.returncode == 0
+    tasks = {line["task"]: line for line in objects(done.stderr) if "task" in line}
+    training = tasks["training"]
+    assert re.fullmatch(TIME, training["time"])
+    assert (training["level"], training["logger"], training["trees"]) == ("INFO", "sparrowboost", 4)
+    assert training["seconds"] >= 0 and training["trees_per_second"] > 0
+    assert tasks["binning rows"]["rows"] == 3_000
+
+
+def test_failures_and_interruptions_are_json_too(folder, tmp_path):
+    done = shell("$SPARROW train none.csv --label y -o m.json --log-format json", folder)
+    assert done.returncode == 1
+    (line,) = objects(done.stderr)
+    assert (line["level"], line["exit_code"]) == ("ERROR", 1)
+    assert line["message"] == "error: none.csv: no such file."
+
+
+def test_on_a_terminal_json_replaces_the_bar(folder, tmp_path):
+    words = [*TRAIN.split()[1:], "--log-format", "json", "-o", str(tmp_path / "m.json")]
+    process, main = on_a_terminal([*SPARROW, *words], folder, stdout=subprocess.DEVNULL)
+    shown = b""
+    try:
+        while data := os.read(main, 1 << 16):
+            shown += data
+    except OSError:  # the other end is closed
+        pass
+    os.close(main)
+    assert process.wait(60) == 0
+    lines = [line for line in shown.decode().splitlines() if line.startswith("{")]
+    assert any(json.loads(line).get("task") == "training" for line in lines)
+    assert b"\x1b" not in shown
+
+
+def test_an_unknown_format_of_log_lines_is_a_usage_error(folder):
+    done = shell("$SPARROW inspect model.json", folder, SPARROW_LOG_FORMAT="xml")
+    assert done.returncode == 2
+    assert "SPARROW_LOG_FORMAT=xml: is none of text, json." in done.stderr
