@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,6 +77,10 @@ def cv(
     categorical: str | Iterable[Any] | None = None,
     header: bool = True,
     format: str | None = None,
+    delimiter: str | None = None,
+    decimal: str = ".",
+    thousands: str | None = None,
+    date_format: str | Sequence[str] | None = None,
     n_folds: int = 5,
     class_weight: str | Mapping[Any, float] | None = None,
     memory_limit: int | float | str | None = None,
@@ -99,7 +103,7 @@ def cv(
     data : Dataset, or anything that `ingest` reads
     label, weight, categorical : as in `ingest`
         None for a Dataset, which has its own.
-    header, format : as in `ingest`
+    header, format, delimiter, decimal, thousands, date_format : as in `ingest`
         For files.
     n_folds : int
         Number of folds. 5, as in scikit-learn.
@@ -130,6 +134,10 @@ def cv(
             categorical=categorical,
             header=header,
             format=format,
+            delimiter=delimiter,
+            decimal=decimal,
+            thousands=thousands,
+            date_format=date_format,
             memory_limit=memory_limit,
             n_jobs=n_jobs,
             random_state=seed,

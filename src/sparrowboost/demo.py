@@ -15,6 +15,7 @@ from sparrowboost.learner.events import Event
 from sparrowboost.learner.training import train
 from sparrowboost.model.metrics import auc, average_precision
 from sparrowboost.model.model import Model
+from sparrowboost.runtime.disk import output_path
 from sparrowboost.runtime.errors import StoreError
 from sparrowboost.runtime.memory import peak_rss, release
 from sparrowboost.runtime.progress import make_progress
@@ -50,7 +51,7 @@ def run_demo(*, memory_limit: str, keep: str | None, verbose: int) -> DemoResult
     if keep is None:
         with TemporaryFolder("demo") as name:
             return _run(name, memory_limit, verbose)
-    folder = Path(keep)
+    folder = output_path(keep)
     if folder.exists():
         raise StoreError(f"{folder}: exists already; choose a folder that does not.")
     folder.mkdir(parents=True)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from numbers import Number
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +44,7 @@ from sparrowboost.readers.inputs import (
     named_frame,
     renamed,
 )
-from sparrowboost.readers.options import ReadOptions
+from sparrowboost.readers.options import ReadKeywords, ReadOptions
 from sparrowboost.report.history import History
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.memory import resolve_limit, rss
@@ -266,6 +266,10 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         header: bool = True,
         format: str | None = None,
+        delimiter: str | None = None,
+        decimal: str = ".",
+        thousands: str | None = None,
+        date_format: str | Sequence[str] | None = None,
     ) -> Self:
         """Train.
 
@@ -285,7 +289,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         callbacks : callables, optional
             Each is called with every event of training (`sparrowboost.events`); one that returns
             True stops training.
-        header, format : as in `sparrowboost.ingest`
+        header, format, delimiter, decimal, thousands, date_format : as in `sparrowboost.ingest`
             For files, also those of `eval_set`.
 
         Returns
@@ -295,7 +299,14 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         # If this fails, no model is left: the old one may not fit the new columns and classes.
         self.__dict__.pop("model_", None)
         params = self._params()
-        read = ReadOptions(header=header, format=format)
+        read = ReadOptions(
+            header=header,
+            format=format,
+            delimiter=delimiter,
+            decimal=decimal,
+            thousands=thousands,
+            date_format=date_format,
+        )
         seed = check_seed(self.random_state)
         dataset, limit = self._open(X, y, sample_weight, seed, read)
         separate = not (isinstance(X, Dataset) or y is None or is_column(y))
@@ -519,9 +530,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._check_columns(X, reset=False)
         return renamed(X, names)
 
-    def decision_function(
-        self, X: Any, *, header: bool = True, format: str | None = None
-    ) -> npt.NDArray[np.float32]:
+    def decision_function(self, X: Any, **read: Unpack[ReadKeywords]) -> npt.NDArray[np.float32]:
         """The log odds of the second class; above 0, it is the likelier one.
 
         Parameters
@@ -530,8 +539,9 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Read block by block. Columns of files are found by name. So are those of frames if the
             model was trained on a file, a Dataset, or a frame with its label column; otherwise they
             must be the columns of `fit` in the same order.
-        header, format : as in `sparrowboost.ingest`
-            For files.
+        **read
+            For files: header, format, delimiter, decimal, thousands, date_format, as in
+            `sparrowboost.ingest`.
 
         Returns
         -------
@@ -539,7 +549,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         rows = self._rows(X, self.model_.feature_names)
-        return self.model_.decision_function(rows, n_jobs=self.n_jobs, header=header, format=format)
+        return self.model_.decision_function(rows, n_jobs=self.n_jobs, **read)
 
     def predict_proba(self, X: Any, **how: Any) -> npt.NDArray[np.float64]:
         """Probabilities of both classes.
@@ -596,7 +606,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return result.accuracy
 
     def staged_decision_function(
-        self, X: Any, *, header: bool = True, format: str | None = None
+        self, X: Any, **read: Unpack[ReadKeywords]
     ) -> Iterator[npt.NDArray[np.float32]]:
         """The values of `decision_function` after each tree.
 
@@ -605,7 +615,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X, header, format : as in `decision_function`
+        X, **read : as in `decision_function`
 
         Yields
         ------
@@ -613,8 +623,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         rows = self._rows(X, self.model_.feature_names)
-        read = ReadOptions(header=header, format=format)
-        scores = staged_scores(self.model_, rows, self.n_jobs, read)
+        scores = staged_scores(self.model_, rows, self.n_jobs, ReadOptions(**read))
         return (log_odds(score) for score in scores)
 
     def staged_predict_proba(self, X: Any, **how: Any) -> Iterator[npt.NDArray[np.float64]]:
@@ -689,8 +698,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         path: str | os.PathLike[str],
         *,
         data: Any = None,
-        header: bool = True,
-        format: str | None = None,
+        **read: Unpack[ReadKeywords],
     ) -> None:
         """Write an XGBoost model file that gives the same probabilities.
 
@@ -703,13 +711,13 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         data : anything that `fit` takes but a Dataset, optional
             Rows to count in each leaf (XGBoost's "cover"), which SHAP values depend on; a few
             thousand are enough. Default: every leaf counts as one row.
-        header, format : as in `sparrowboost.ingest`
+        **read : as in `decision_function`
             For that data.
         """
         check_is_fitted(self)
         if data is not None:
             data = self._rows(data, self.model_.feature_names)
-        self.model_.to_xgboost(path, data=data, header=header, format=format)
+        self.model_.to_xgboost(path, data=data, **read)
 
     @property
     def feature_importances_(self) -> npt.NDArray[np.float64]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import gzip
-import shutil
+import os
 import subprocess
 import sys
 import tempfile
@@ -278,7 +278,7 @@ def test_a_disk_that_fills_while_unzipping_is_named(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     path = write(tmp_path / "x.csv.gz", gzip.compress(b"x,y\n1,0\n2,1\n"))
-    monkeypatch.setattr(shutil, "copyfileobj", full)
+    monkeypatch.setattr(os, "pwrite", full)
     fails(path, "disk is full", error=DiskFullError)
 
 

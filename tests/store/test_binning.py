@@ -252,7 +252,7 @@ def test_a_new_word_in_every_row_takes_bounded_memory_and_hides_no_frequent_one(
     finder = BinFinder("x", "category")
     for k in range(30):
         finder.add(pa.array([f"{k} {i}" for i in range(9_000)] + ["often"] * 100))
-        assert len(finder._fresh_counts) <= 50_000
+        assert len(finder._fresh_counts.counts) <= 50_000
     assert finder.finish().categories[0] == "often"
 
 

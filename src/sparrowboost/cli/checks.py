@@ -6,6 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
+from sparrowboost.cli.options import given_to_read
 from sparrowboost.runtime.errors import DataError
 
 
@@ -29,11 +30,14 @@ def check_validation(args: argparse.Namespace) -> None:
 def check_outputs(args: argparse.Namespace) -> None:
     """Refuse results that could not be written, or would replace the data."""
     from sparrowboost.readers.formats import check_apart
+    from sparrowboost.runtime.disk import output_path
 
+    if args.checkpoint:
+        output_path(args.checkpoint)
     for path in (args.output, args.report, args.history):
         if not path:
             continue
-        file = Path(path).absolute()
+        file = output_path(path)
         if not os.access(file.parent, os.W_OK):
             raise DataError(f"{path}: the folder {file.parent} does not exist or is not writable.")
         if file.is_dir():
@@ -66,7 +70,7 @@ def check_store_options(args: argparse.Namespace) -> None:
         if getattr(args, option) is not None
     ]
     if args.valid is None:  # else they may be meant for its files
-        given += ["format"] * (args.format is not None) + ["no-header"] * (not args.header)
+        given += given_to_read(args)
     if more or given:
         what = f"--{given[0]}" if given else "other data"
         raise DataError(f"{first} is a store, whose columns are fixed; leave out {what}.")

@@ -13,6 +13,7 @@ from sparrowboost.cli.options import (
     add_format,
     add_memory,
     add_quiet,
+    reading,
     verbose,
 )
 from sparrowboost.cli.show import show_table
@@ -56,8 +57,7 @@ def run(args: argparse.Namespace) -> None:
         args.data,
         label=args.label,
         weight=args.weight,
-        header=args.header,
-        format=args.format,
+        **reading(args),
         memory_limit=args.memory,
         verbose=verbose(args),
     )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from sparrowboost.cli.options import add_command, add_format
+from sparrowboost.cli.options import add_command, add_format, reading
 
 
 def add_to(commands: Any) -> None:
@@ -31,8 +30,10 @@ def add_to(commands: Any) -> None:
 def run(args: argparse.Namespace) -> None:
     from sparrowboost.model.model import load_model
     from sparrowboost.readers.formats import check_apart
+    from sparrowboost.runtime.disk import output_path
 
+    file = output_path(args.output)
     model = load_model(args.model)
-    check_apart(Path(args.output), [args.model, *(args.data or ())])
-    model.to_xgboost(args.output, data=args.data, header=args.header, format=args.format)
+    check_apart(file, [args.model, *(args.data or ())])
+    model.to_xgboost(args.output, data=args.data, **reading(args))
     print(f"{args.output}: {model}")

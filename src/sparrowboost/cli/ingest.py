@@ -15,6 +15,7 @@ from sparrowboost.cli.options import (
     add_quiet,
     add_seed,
     names,
+    reading,
     verbose,
 )
 from sparrowboost.cli.show import summary
@@ -76,8 +77,7 @@ def ingest_to(
         exclude=names(args.exclude),
         categorical=names(args.categorical),
         memory_limit=args.memory,
-        header=args.header,
-        format=args.format,
+        **reading(args),
         overwrite=overwrite,
         resume=resume,
         wait=wait,

@@ -11,6 +11,7 @@ from sparrowboost.runtime.logs import FORMATS
 LOG_FORMAT = "SPARROW_LOG_FORMAT"
 FILES = "files, glob patterns or folders: Parquet, CSV, Arrow, libsvm or .npy"
 SOME_BLOCKS = "none; a few blocks of rows are held"
+READING = ("header", "format", "delimiter", "decimal", "thousands", "date_format")
 
 
 def add_command(
@@ -95,6 +96,39 @@ def add_format(parser: Any) -> None:
         metavar="NAME",
         help="format of files whose suffix does not show it: parquet, csv, ...",
     )
+    parser.add_argument(
+        "--delimiter",
+        metavar="C",
+        help="character between cells of CSV files, or tab (default: by the first line)",
+    )
+    parser.add_argument(
+        "--decimal",
+        metavar="C",
+        default=".",
+        help="decimal mark of numbers in CSV files (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--thousands", metavar="C", help="mark between groups of digits in CSV files"
+    )
+    parser.add_argument(
+        "--date-format",
+        metavar="FORMAT",
+        action="append",
+        help="how CSV files write dates, such as %%d.%%m.%%Y; may be repeated (ISO 8601 is known)",
+    )
+
+
+def reading(args: argparse.Namespace) -> dict[str, Any]:
+    """How files are read, as the library's keywords."""
+    return {name: getattr(args, name) for name in READING}
+
+
+def given_to_read(args: argparse.Namespace) -> list[str]:
+    """The options that say how files are read, of those that were given."""
+    given = ["format"] * (args.format is not None) + ["no-header"] * (not args.header)
+    others = ("delimiter", "thousands", "date_format")
+    given += [name.replace("_", "-") for name in others if getattr(args, name) is not None]
+    return given + ["decimal"] * (args.decimal != ".")
 
 
 def verbose(args: argparse.Namespace) -> int:

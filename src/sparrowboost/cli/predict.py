@@ -14,6 +14,7 @@ from sparrowboost.cli.options import (
     add_memory,
     add_quiet,
     names,
+    reading,
     verbose,
 )
 
@@ -56,8 +57,7 @@ def run(args: argparse.Namespace) -> None:
         args.output,
         columns=columns,
         keep=names(args.keep) or (),
-        header=args.header,
-        format=args.format,
+        **reading(args),
         memory_limit=args.memory,
         n_jobs=args.jobs,
         verbose=verbose(args),

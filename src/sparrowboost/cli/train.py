@@ -18,6 +18,7 @@ from sparrowboost.cli.options import (
     add_memory,
     add_quiet,
     add_seed,
+    reading,
     verbose,
 )
 from sparrowboost.cli.show import work
@@ -114,8 +115,7 @@ def _train(args: argparse.Namespace, rows: Dataset, valid: Any, params: dict[str
         model = train(
             rows,
             valid=valid,
-            header=args.header,
-            format=args.format,
+            **reading(args),
             class_weight="balanced" if args.balanced else None,
             callbacks=[last, history],
             memory_limit=args.memory,
@@ -169,10 +169,10 @@ def _write_about(
     params: dict[str, Any],
 ) -> None:
     """Write the history and the report, where they were asked for."""
-    from sparrowboost.runtime.disk import replace_file
+    from sparrowboost.runtime.disk import output_path, replace_file
 
     if args.history:
-        replace_file(Path(args.history), json.dumps(history.to_json()).encode())
+        replace_file(output_path(args.history), json.dumps(history.to_json()).encode())
     if args.report:
         from sparrowboost.report.page import write_report
 

@@ -197,10 +197,10 @@ def write_splice(
     Examples
     --------
     >>> from sparrowboost.datasets import write_splice
-    >>> write_splice("nowhere/a.parquet", "test")  # doctest: +ELLIPSIS
+    >>> write_splice("/nowhere/a.parquet", "test")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    sparrowboost...DataError: nowhere/a.parquet: there is no folder nowhere; create it first.
+    sparrowboost...DataError: /nowhere/a.parquet: there is no folder /nowhere; create it first.
     """
     batches = splice_batches(part, chromosome=chromosome, rows=ROW_GROUP_ROWS)
     return write_parquet(

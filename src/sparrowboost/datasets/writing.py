@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparrowboost.runtime.disk import guard_disk, replacing
+from sparrowboost.runtime.disk import guard_disk, output_path, replacing
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.threads import prefetch
 
@@ -36,7 +36,7 @@ def write_parquet(
 
     `options` are of `pyarrow.parquet.ParquetWriter`.
     """
-    path = Path(path)
+    path = output_path(path)
     check(path.parent.is_dir(), f"{path}: there is no folder {path.parent}; create it first.")
     made = prefetch(_row_groups(batches, row_group_rows), 1)
     with (

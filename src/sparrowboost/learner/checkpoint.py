@@ -22,7 +22,6 @@ import time
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -33,6 +32,7 @@ from sparrowboost.runtime.disk import (
     file_crc32,
     load_arrays,
     open_own,
+    output_path,
     replace_file,
     save_arrays,
     try_lock,
@@ -86,7 +86,7 @@ class Checkpoint:
     """The checkpoint of a run, in a folder of its own; a context that locks the folder."""
 
     def __init__(self, folder: str | os.PathLike[str], run: Mapping[str, Any]) -> None:
-        self.folder = Path(folder).expanduser().absolute()
+        self.folder = output_path(folder)
         self._run = json.loads(json.dumps(run))
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

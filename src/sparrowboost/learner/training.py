@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from sparrowboost.model.losses import Loss, base_score, get_loss
 from sparrowboost.model.model import Model
 from sparrowboost.readers.labels import MAX_WEIGHT
 from sparrowboost.readers.options import ReadOptions
+from sparrowboost.runtime.disk import output_path
 from sparrowboost.runtime.errors import DataError, MemoryLimitError
 from sparrowboost.runtime.memory import apply_limit, release
 from sparrowboost.runtime.progress import Progress, compiling, log, make_progress
@@ -50,6 +50,10 @@ def train(
     valid: Any = None,
     header: bool = True,
     format: str | None = None,
+    delimiter: str | None = None,
+    decimal: str = ".",
+    thousands: str | None = None,
+    date_format: str | Sequence[str] | None = None,
     class_weight: str | Mapping[Any, float] | None = None,
     callbacks: Iterable[Callback] = (),
     memory_limit: int | float | str | None = None,
@@ -70,7 +74,7 @@ def train(
         Validation data, anything that `ingest` reads; its label column has the same name as the
         training data's. Or a part of the training data set apart by `sparrowboost.views.split`.
         Scored after each tree, by weight if it has any; needed for early stopping.
-    header, format : as in `ingest`
+    header, format, delimiter, decimal, thousands, date_format : as in `ingest`
         Of files of validation data.
     class_weight : "balanced" or dict of label to float, optional
         Factors of the rows' weights, at most 1e12, of validation rows, too. "balanced" lets both
@@ -112,10 +116,21 @@ def train(
     Model(10 trees of up to 4 leaves, 3 features, loss='logistic')
     """
     p = Params.make(**params)
+    read = ReadOptions(
+        header=header,
+        format=format,
+        delimiter=delimiter,
+        decimal=decimal,
+        thousands=thousands,
+        date_format=date_format,
+    )
     if not isinstance(dataset, Dataset):
         raise DataError(f"train takes a Dataset, got {type(dataset).__name__}; call ingest first.")
     if p.early_stopping_rounds is not None and valid is None:
         raise DataError("early_stopping_rounds needs validation data; pass valid=...")
+    for path in (checkpoint, scratch):
+        if path is not None:
+            output_path(path)  # before any row is read
     n_jobs, seed = check_jobs(n_jobs), check_seed(random_state)
     limit = apply_limit(memory_limit)
     monotone = Monotone.of(p.monotone_constraints, dataset.binning)
@@ -143,11 +158,10 @@ def train(
         workers, validation = stack.enter_context(WorkerPool(n_jobs)), None
         if valid is not None:
             validation = Validation(
-                valid, model, p.eval_metric, division.valid_bytes, factors, workers,
-                ReadOptions(header=header, format=format),
-            )  # fmt: skip
+                valid, model, p.eval_metric, division.valid_bytes, factors, workers, read
+            )
         sizes, saved, found = division.sizes, None, None
-        folder, strata = None if scratch is None else Path(scratch).expanduser(), None
+        folder, strata = None if scratch is None else output_path(scratch), None
         if checkpoint is not None:
             run = identity(dataset, p, seed, validated=valid is not None)
             saved = stack.enter_context(Checkpoint(checkpoint, run))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -90,6 +91,10 @@ def evaluate(
     weight: Any = None,
     header: bool = True,
     format: str | None = None,
+    delimiter: str | None = None,
+    decimal: str = ".",
+    thousands: str | None = None,
+    date_format: str | Sequence[str] | None = None,
     memory_limit: int | float | str | None = None,
     verbose: int = 1,
 ) -> Evaluation:
@@ -102,7 +107,7 @@ def evaluate(
     label : column name, or array, optional
         Default: the column with the name of the training data's label column.
     weight : like label, optional
-    header, format : as in `ingest`
+    header, format, delimiter, decimal, thousands, date_format : as in `ingest`
     memory_limit : int or str, optional
         Peak memory of the process, such as "512MB"; a limit that is too small is refused before any
         row is read. Default: no limit, and blocks of 16,384 rows.
@@ -124,6 +129,14 @@ def evaluate(
     (100, 1.0, 1.0)
     """
     check_model(model)
+    read = ReadOptions(
+        header=header,
+        format=format,
+        delimiter=delimiter,
+        decimal=decimal,
+        thousands=thousands,
+        date_format=date_format,
+    )
     label = model.label_name if label is None else label
     limit = None
     if memory_limit is not None:
@@ -131,7 +144,6 @@ def evaluate(
         load_kernels(model)
         release()
     sums = _Sums()
-    read = ReadOptions(header=header, format=format)
     budget = BlockBudget(limit, 1, RESULT_BYTES)
     blocks = read_labelled((data, label, weight), model, read, budget)
     with (

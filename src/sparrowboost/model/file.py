@@ -30,7 +30,7 @@ from sparrowboost.model.check import (
 )
 from sparrowboost.model.ensemble import Ensemble
 from sparrowboost.model.tree import Tree
-from sparrowboost.runtime.disk import replace_file
+from sparrowboost.runtime.disk import output_path, replace_file
 from sparrowboost.runtime.errors import ModelFileError, StoreError
 from sparrowboost.runtime.memory import format_size
 from sparrowboost.store.binning import Feature
@@ -55,7 +55,7 @@ def write_model(path: str | os.PathLike[str], ensemble: Ensemble) -> None:
 
 def write_file(path: str | os.PathLike[str], data: bytes) -> None:
     """Write a file in one step; a ModelFileError if that is not possible."""
-    file = Path(path).expanduser().absolute()
+    file = output_path(path)
     try:
         replace_file(file, data)
     except StoreError:  # of the disk

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 from sparrowboost.model.ensemble import Ensemble
@@ -34,9 +35,10 @@ def read_labelled(
     binning, classes = ensemble.binning, ensemble.classes
     with TemporaryFolder("valid") as scratch:
         columns = column_names(binning, data)
+        options = open_options(binning, columns, scratch, read)
         table = open_table(
             data,
-            open_options(binning, columns, scratch, read),
+            replace(options, check=lambda source: check_kinds(binning, source, columns)),
             label=label,
             weight=weight,
             positive=classes[1],

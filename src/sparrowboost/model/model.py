@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from sparrowboost.model.file import read_model, write_model
 from sparrowboost.model.losses import log_odds, probabilities
 from sparrowboost.model.predict import stream_scores
 from sparrowboost.model.xgboost_export import make_frame, write_xgboost
-from sparrowboost.readers.options import ReadOptions
+from sparrowboost.readers.options import ReadKeywords, ReadOptions
 from sparrowboost.runtime.errors import DataError
 
 
@@ -52,8 +52,7 @@ class Model(Ensemble):
         *,
         n_trees: int | None = None,
         n_jobs: int | None = None,
-        header: bool = True,
-        format: str | None = None,
+        **read: Unpack[ReadKeywords],
     ) -> npt.NDArray[np.float32]:
         """The log odds of the positive label, as in scikit-learn: above 0, it is the likelier one.
 
@@ -65,14 +64,14 @@ class Model(Ensemble):
             Use only the first trees.
         n_jobs : int, optional
             Threads; default: as many as this process may use.
-        header, format : as in `ingest`
+        **read
+            header, format, delimiter, decimal, thousands, date_format: as in `ingest`.
 
         Returns
         -------
         (n,) float32
         """
-        how: dict[str, Any] = {"n_jobs": n_jobs, "header": header, "format": format}
-        parts = list(self.iter_scores(data, n_trees=n_trees, **how))
+        parts = list(self.iter_scores(data, n_trees=n_trees, n_jobs=n_jobs, **read))
         return np.concatenate(parts) if parts else np.empty(0, np.float32)
 
     def iter_scores(
@@ -81,12 +80,10 @@ class Model(Ensemble):
         *,
         n_trees: int | None = None,
         n_jobs: int | None = None,
-        header: bool = True,
-        format: str | None = None,
+        **read: Unpack[ReadKeywords],
     ) -> Iterator[npt.NDArray[np.float32]]:
         """The values of `decision_function`, block by block in the order of the rows."""
-        read = ReadOptions(header=header, format=format)
-        scores = stream_scores(self.first(n_trees), data, n_jobs, read)
+        scores = stream_scores(self.first(n_trees), data, n_jobs, ReadOptions(**read))
         return (log_odds(score) for score in scores)
 
     def predict_proba(self, data: Any, **options: Any) -> npt.NDArray[np.float64]:
@@ -112,8 +109,7 @@ class Model(Ensemble):
         path: str | os.PathLike[str],
         *,
         data: Any = None,
-        header: bool = True,
-        format: str | None = None,
+        **read: Unpack[ReadKeywords],
     ) -> None:
         """Write an XGBoost model file that gives the same probabilities.
 
@@ -128,18 +124,18 @@ class Model(Ensemble):
         data : anything that `ingest` reads, optional
             Rows to count in each leaf (XGBoost's "cover"), which SHAP values depend on; a few
             thousand are enough. Default: every leaf counts as one row.
-        header, format : as in `ingest`
+        **read : as in `decision_function`
             For that data.
         """
-        write_xgboost(path, self, data, ReadOptions(header=header, format=format))
+        write_xgboost(path, self, data, ReadOptions(**read))
 
-    def xgboost_frame(self, data: Any, *, header: bool = True, format: str | None = None) -> Any:
+    def xgboost_frame(self, data: Any, **read: Unpack[ReadKeywords]) -> Any:
         """Data as the model of `to_xgboost` needs them.
 
         Parameters
         ----------
         data : anything that `ingest` reads
-        header, format : as in `ingest`
+        **read : as in `decision_function`
 
         Returns
         -------
@@ -147,7 +143,7 @@ class Model(Ensemble):
             (n, d) float32: numbers rounded without leaving their bin, times in microseconds,
             categories as codes (the last for all that the model does not know), NaN where missing.
         """
-        return make_frame(self.binning, data, ReadOptions(header=header, format=format))
+        return make_frame(self.binning, data, ReadOptions(**read))
 
     def __repr__(self) -> str:
         leaves = max((tree.n_leaves for tree in self.trees), default=1)

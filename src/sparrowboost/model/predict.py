@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -190,10 +191,15 @@ def read_features(
 ) -> Iterator[FeatureBlock]:
     """The columns that a model needs from any source that `ingest` reads, and others to keep."""
     names = column_names(binning, data)
-    source = open_source(data, open_options(binning, names, scratch, read, keep))
-    _check_columns(source, names, "which the model was trained on")
-    _check_columns(source, keep, "which is to be kept")
-    check_kinds(binning, source, names)
+
+    def check(source: Source) -> None:
+        _check_columns(source, names, "which the model was trained on")
+        _check_columns(source, keep, "which is to be kept")
+        check_kinds(binning, source, names)
+
+    options = open_options(binning, names, scratch, read, keep)
+    source = open_source(data, replace(options, check=check))
+    check(source)
     columns = list(dict.fromkeys([*names, *keep]))
     rows = BLOCK_ROWS if budget is None else budget.rows(source, columns, len(names))
     row = 0

@@ -22,7 +22,7 @@ from sparrowboost.readers.arrays import from_numpy, strings
 from sparrowboost.readers.formats import check_apart
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.readers.table import name_list
-from sparrowboost.runtime.disk import guard_disk, replacing
+from sparrowboost.runtime.disk import guard_disk, output_path, replacing
 from sparrowboost.runtime.errors import DataError, StoreError
 from sparrowboost.runtime.memory import apply_limit, release
 from sparrowboost.runtime.progress import make_progress
@@ -42,6 +42,10 @@ def write_predictions(
     keep: str | Sequence[str] = (),
     header: bool = True,
     format: str | None = None,
+    delimiter: str | None = None,
+    decimal: str = ".",
+    thousands: str | None = None,
+    date_format: str | Sequence[str] | None = None,
     memory_limit: int | float | str | None = None,
     n_jobs: int | None = None,
     verbose: int = 1,
@@ -62,7 +66,7 @@ def write_predictions(
     keep : sequence of str
         Columns of the source to write before these, such as an id. In CSV files, columns that are
         not features are kept as text.
-    header, format : as in `ingest`
+    header, format, delimiter, decimal, thousands, date_format : as in `ingest`
     memory_limit : int or str, optional
         Peak memory of the process, such as "512MB"; a limit that is too small is refused before any
         row is read. Default: no limit, and blocks of 16,384 rows.
@@ -88,9 +92,17 @@ def write_predictions(
     "f0","prediction","probability"
     """
     check_model(model)
+    read = ReadOptions(
+        header=header,
+        format=format,
+        delimiter=delimiter,
+        decimal=decimal,
+        thousands=thousands,
+        date_format=date_format,
+    )
     columns, keep = name_list(columns), name_list(keep)
     _check_columns(columns, keep)
-    file = Path(path).expanduser().absolute()
+    file = output_path(path)
     _check_file(file)
     check_apart(file, data)
     limit = None
@@ -98,7 +110,6 @@ def write_predictions(
         limit = apply_limit(memory_limit)
         load_kernels(model)
         release()
-    read = ReadOptions(header=header, format=format)
     n = 0
     with (
         make_progress(verbose) as progress,

@@ -22,7 +22,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +34,7 @@ from sparrowboost.model.predict import read_features
 from sparrowboost.model.tree import Tree, TreeBuilder, goes_left
 from sparrowboost.readers.formats import numbers
 from sparrowboost.readers.options import ReadOptions
+from sparrowboost.runtime.disk import output_path
 from sparrowboost.runtime.errors import DataError, ModelFileError
 from sparrowboost.runtime.temporary import TemporaryFolder
 from sparrowboost.store.binning import Binning, CategoryFeature, Feature, NumberFeature
@@ -52,7 +52,7 @@ def write_xgboost(
     path: str | os.PathLike[str], ensemble: Ensemble, data: Any, read: ReadOptions
 ) -> None:
     """Write a model file that XGBoost loads; the rows of `data` give the leaves their cover."""
-    if Path(path).suffix != ".json":
+    if output_path(path).suffix != ".json":
         raise ModelFileError(f"{path}: XGBoost goes by the suffix of a file; end it in .json.")
     binning = ensemble.binning
     trees = ensemble.trees or (TreeBuilder(1).finish(np.zeros(1, np.float32)),)

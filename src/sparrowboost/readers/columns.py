@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from pyarrow import types as pt
 
 from sparrowboost.readers.arrays import nulls, strings, to_numpy
+from sparrowboost.readers.notation import look_like_dates, look_like_numbers
 from sparrowboost.runtime.errors import DataError
 
 Kind = Literal["float32", "float64", "int64", "uint64", "time", "category", "null"]
@@ -122,10 +123,15 @@ def _parse(name: str, array: pa.Array) -> pa.Array:
             continue
         return values if type_ == pa.float64() else values.cast(pa.uint8())
     row = next(row for row, text in enumerate(array) if not _is_number(text))
+    advice = "leave the cell empty if the value is missing"
+    cell = array.slice(row, 1).cast(pa.string())
+    if pc.or_(look_like_numbers(cell), look_like_dates(cell))[0].as_py():
+        advice = (
+            "convert the column, or of CSV files pass decimal=, thousands= or date_format= "
+            "(--decimal, --thousands, --date-format) as for the training data"
+        )
     raise RowError(
-        row,
-        f"column {name!r} is {array[row].as_py()!r} where numbers are needed; leave the cell empty "
-        "if the value is missing.",
+        row, f"column {name!r} is {array[row].as_py()!r} where numbers are needed; {advice}."
     )
 
 
@@ -145,6 +151,8 @@ def categories(name: str, array: pa.Array) -> pa.DictionaryArray:
     """
     if pt.is_dictionary(array.type) and pt.is_string(array.type.value_type):
         return array
+    if pt.is_nested(array.type):
+        raise DataError(f"column {name!r} of type {array.type} cannot be read as categories.")
     if not pt.is_dictionary(array.type):
         array = array.dictionary_encode()
     return pa.DictionaryArray.from_arrays(array.indices, _as_strings(name, array.dictionary))

@@ -11,18 +11,26 @@ from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 from pyarrow import types as pt
 
+from sparrowboost.readers.arrays import strings
 from sparrowboost.readers.base import thin
 from sparrowboost.readers.columns import Kind
 from sparrowboost.readers.infer import (
     CATEGORY,
-    NUMBER,
     TEXT,
     cast_texts,
     infer_meaning,
     trim_categories,
+)
+from sparrowboost.readers.notation import (
+    PLAIN,
+    Notation,
+    find_groups,
+    look_like_dates,
+    look_like_numbers,
 )
 from sparrowboost.readers.text import (
     CHUNK_BYTES,
@@ -70,6 +78,8 @@ class CsvFile:
     name : for messages (a gzipped file's text lies elsewhere)
     rng : chooses the rows from which types are inferred
     header : whether the first line names the columns; otherwise they are f0, f1, ...
+    delimiter : between cells; by default the most frequent one of the first line
+    notation : of numbers and dates
     categorical : columns that are categories whatever they look like
     text : columns to return unchanged
     """
@@ -84,12 +94,15 @@ class CsvFile:
         rng: np.random.Generator,
         *,
         header: bool = True,
+        delimiter: str | None = None,
+        notation: Notation = PLAIN,
         categorical: Sequence[str] = (),
         text: Sequence[str] = (),
     ) -> None:
         self.name = name
-        self._path = path
+        self._path, self._notation = path, notation
         first = self._find_body(header)
+        self._delimiter = delimiter or self._guess_delimiter(first)
         cells = self._split(first)
         self.columns = [(header and cell.strip()) or f"f{i}" for i, cell in enumerate(cells)]
         if header:
@@ -102,10 +115,22 @@ class CsvFile:
         self._categorical = set(categorical)
         strings = self._infer_sample(rng)
         self._meanings = {
-            c: CATEGORY if c in categorical else infer_meaning(strings.column(c))
+            c: CATEGORY if c in categorical else infer_meaning(strings.column(c), notation)
             for c in self.columns
             if c not in text
         } | dict.fromkeys(text, TEXT)
+        # Columns whose numbers may be whole, with dots between groups; and one of these.
+        self.grouped = self._find_groups(strings) if notation.plain else {}
+
+    def _find_groups(self, strings: pa.Table) -> dict[str, str]:
+        found = {}
+        for column, meaning in self._meanings.items():
+            if meaning.kind == "float64":
+                texts = pc.utf8_trim_whitespace(strings[column].drop_null())
+                example = find_groups(texts.filter(self._notation.are_numbers(texts)))
+                if example is not None:
+                    found[column] = example
+        return found
 
     def _find_body(self, header: bool) -> bytes:
         """The first line that is not blank; also finds where the rows begin."""
@@ -137,17 +162,22 @@ class CsvFile:
                 f"{self.name}: a quote in the first line is not closed; close or remove it (a "
                 "column name must not span lines)."
             )
-        self._delimiter = max(DELIMITERS, key=line.count)
         try:
             return next(csv.reader([line], delimiter=self._delimiter))
         except csv.Error as error:
             raise DataError(f"{self.name}: the first line is not CSV ({error}).") from None
 
+    def _guess_delimiter(self, first: bytes) -> str:
+        """The most frequent one of the first line; rather not a mark within numbers."""
+        marks = (self._notation.decimal, self._notation.thousands)
+        counts = {d: first.count(d.encode()) for d in DELIMITERS}
+        return max(DELIMITERS, key=lambda d: (counts[d] > 0 and d not in marks, counts[d]))
+
     def _check_header(self, cells: Sequence[str]) -> None:
         twice = sorted({c for c in self.columns if self.columns.count(c) > 1})
         if twice:
             raise DataError(f"{self.name}: the header names {twice[0]!r} more than once.")
-        if all(re.match(NUMBER, cell.strip()) for cell in cells):
+        if pc.all(self._notation.are_numbers(strings([cell.strip() for cell in cells]))).as_py():
             raise DataError(
                 f"{self.name}: the first line ({', '.join(cells[:4])}, ...) looks like "
                 "data, not names; pass header=False (--no-header) to name the columns "
@@ -319,7 +349,7 @@ class CsvFile:
                 coded = trim_categories(values, shorten=column in self._categorical)
                 batch = batch.set_column(i, column, coded)
             elif pt.is_string(values.type):
-                cast, junk = cast_texts(values, meaning.type)
+                cast, junk = cast_texts(values, meaning.type, meaning.notation)
                 if junk is not None and row is not None:
                     number = row + junk + 1 + self._skip_rows
                     self._fail_cell(column, number, values[junk].as_py())
@@ -345,11 +375,24 @@ class CsvFile:
         what = "date" if self._meanings[column].kind == "time" else "number"
         if zone:
             what += f" with{'out' if zone == 'no' else ''} a time zone"
+        advice = self._other_notation(text)
         raise DataError(
             f"{self.name}: row {row}, column {column!r}: {text!r} is not a {what}, unlike other "
-            f"values of the column. Fix the row, or pass categorical=[{column!r}] "
+            f"values of the column. Fix the row{advice}, or pass categorical=[{column!r}] "
             f"(--categorical {column}) to read the column as categories."
         ) from None
+
+    def _other_notation(self, text: str) -> str:
+        """Advice on a cell that may be a number or date in another notation."""
+        cell = strings([text])
+        if look_like_dates(cell)[0].as_py():
+            return ", or pass date_format= (--date-format) if dates are written like this"
+        if look_like_numbers(cell)[0].as_py():
+            return (
+                ", or pass decimal= and thousands= (--decimal, --thousands) if numbers are written "
+                "like this"
+            )
+        return ""
 
     def _fail_text(self, column: str, row: int) -> NoReturn:
         raise DataError(

@@ -17,9 +17,17 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.fs
 
 from sparrowboost.readers import inmemory
-from sparrowboost.readers.base import ConcatenatedSource, GuardedSource, Source, read_errors, stamp
+from sparrowboost.readers.base import (
+    ConcatenatedSource,
+    GuardedSource,
+    RandomAccessSource,
+    Source,
+    read_errors,
+    stamp,
+)
 from sparrowboost.readers.columns import (
     Kind,
     RowError,
@@ -31,12 +39,15 @@ from sparrowboost.readers.columns import (
 )
 from sparrowboost.readers.csv import CsvFile
 from sparrowboost.readers.ipc import IpcFile, spill, spill_stream
+from sparrowboost.readers.lakes import check_no_lake, find_lake
 from sparrowboost.readers.libsvm import LibsvmFile, align
 from sparrowboost.readers.npy import from_npy
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.readers.parquet import ParquetFile
 from sparrowboost.readers.text import plain
+from sparrowboost.runtime.disk import is_remote
 from sparrowboost.runtime.errors import DataError
+from sparrowboost.runtime.progress import log
 
 __all__ = [
     "FORMATS", "Kind", "OpenOptions", "RowError", "Source", "categories", "check_apart",
@@ -54,6 +65,8 @@ class OpenOptions:
     read: ReadOptions = field(default_factory=ReadOptions)
     categorical: Sequence[str] = ()
     text: Sequence[str] = ()  # columns of untyped files that are not converted
+    # Gets a stream's columns, as a source without rows, before any row is fetched.
+    check: Callable[[RandomAccessSource], object] = lambda source: None
 
 
 def _csv(path: Path, options: OpenOptions) -> Source:
@@ -62,6 +75,8 @@ def _csv(path: Path, options: OpenOptions) -> Source:
         str(path),
         options.rng,
         header=options.read.header,
+        delimiter=options.read.delimiter,
+        notation=options.read.notation,
         categorical=options.categorical,
         text=options.text,
     )
@@ -141,7 +156,7 @@ def _open_foreign(data: Any, options: OpenOptions) -> Source:
     if hasattr(data, "get_fragments") and hasattr(data, "scanner"):
         return _open_dataset(data, options)
     if hasattr(data, "__arrow_c_stream__"):
-        return spill_stream(data, type(data).__name__, options.scratch)
+        return spill_stream(data, type(data).__name__, options.scratch, options.check)
     raise DataError(
         f"cannot read rows from {type(data).__module__}.{type(data).__qualname__}; pass a path, "
         "glob or list of paths (Parquet, CSV, Arrow, libsvm, .npy), a numpy array, a scipy sparse "
@@ -151,6 +166,11 @@ def _open_foreign(data: Any, options: OpenOptions) -> Source:
 
 def _open_dataset(data: Any, options: OpenOptions) -> Source:
     """A pyarrow dataset: its Parquet files directly, anything else as a stream."""
+    if isinstance(getattr(data, "filesystem", None), pa.fs.LocalFileSystem):
+        # Not one of deltalake's, whose file system is its own. Someone may have picked the files.
+        doubt = find_lake(map(Path, data.files))
+        if doubt is not None:
+            log.warning("%s", doubt)
     try:
         fragments = list(data.get_fragments())
     except ValueError:  # it is filtered or projected: only its scanner can read it
@@ -165,7 +185,7 @@ def _open_dataset(data: Any, options: OpenOptions) -> Source:
         return ConcatenatedSource([ParquetFile(f.path, f.filesystem) for f in fragments])
     # By default, the scanner reads ahead without bound.
     scanner = data.scanner(batch_readahead=1, fragment_readahead=1)
-    return spill(scanner.to_reader(), type(data).__name__, options.scratch)
+    return spill(scanner.to_reader(), type(data).__name__, options.scratch, options.check)
 
 
 def _is_whole_file(fragment: Any, schema: pa.Schema) -> bool:
@@ -215,11 +235,27 @@ def _open_files(given: Sequence[str | os.PathLike[str]], options: OpenOptions) -
         with read_errors(str(path)):
             was = stamp(path)
             opened.append((FORMATS[options.read.format or _format(path)](path, options), path, was))
+    _warn_of_groups([source for source, _, _ in opened if isinstance(source, CsvFile)])
     shards = [source for source, _, _ in opened if isinstance(source, LibsvmFile)]
     if shards:
         align(shards)
     parts = [GuardedSource(*what) for what in opened]
     return parts[0] if len(parts) == 1 else ConcatenatedSource(parts)
+
+
+def _warn_of_groups(files: Sequence[CsvFile]) -> None:
+    """Warn of numbers such as 1.250 that may be whole, once for each column."""
+    seen: set[str] = set()
+    for file in files:
+        for column, example in file.grouped.items():
+            if column not in seen:
+                seen.add(column)
+                log.warning(
+                    "%s: column %r: %s is read as a fraction, although each number of the column "
+                    "may be a whole one with a dot between groups of digits; if so, pass "
+                    "thousands='.' and decimal=',' (--thousands . --decimal ,).",
+                    file.name, column, example,
+                )  # fmt: skip
 
 
 def _check_once(paths: Sequence[Path]) -> None:
@@ -262,7 +298,7 @@ def _what_to_do(path: Path, suffix: str) -> str:
 
 def _expand(pattern: str) -> list[Path]:
     """The files that a path, folder or glob stands for, sorted by name."""
-    if "://" in pattern:
+    if is_remote(pattern):
         raise DataError(
             f"{pattern}: only local files are read by path; open a remote one with "
             "pyarrow.dataset.dataset(...) and pass that."
@@ -270,8 +306,10 @@ def _expand(pattern: str) -> list[Path]:
     with read_errors(pattern):
         path = _at_home(pattern)
         if path.is_file():
+            _check_lakes([path])
             return [path]
         if path.is_dir():
+            check_no_lake([path])
             found = _files_below(path)
             if not found:
                 raise DataError(f"{pattern}: the folder has no file of a supported format.")
@@ -282,8 +320,14 @@ def _expand(pattern: str) -> list[Path]:
         else:
             raise DataError(f"{pattern}: no such file.")
     found.sort()
+    _check_lakes(found)
     _check_hive(pattern, set(path.parts), found)
     return found
+
+
+def _check_lakes(found: Sequence[Path]) -> None:
+    """A DataError if one of the files may be part of a Delta, Iceberg or Hudi table."""
+    check_no_lake(p for p in found if SUFFIXES.get(_suffix(p), "parquet") == "parquet")
 
 
 def _at_home(pattern: str) -> Path:

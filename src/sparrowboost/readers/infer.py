@@ -14,15 +14,11 @@ from pyarrow import types as pt
 
 from sparrowboost.readers.arrays import from_numpy, strings
 from sparrowboost.readers.columns import STRINGS, Kind, is_text
+from sparrowboost.readers.notation import DATE, NUMBER, PLAIN, TIME, Notation
 
 # A column is numeric (or a time) if this share of its values are numbers (or dates): the others are
 # then errors. Below it the column is categories, some of which look like numbers.
 NUMERIC_SHARE = 0.5
-NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(?i:inf|infinity|nan)$"
-DATE = (
-    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
-    r"([ T][0-9]{2}(:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)?)?$"
-)
 ZONE = r"[ T].*[0-9](Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
 FINE = r"\.[0-9]{7,9}"  # more digits of a second than microseconds have
 EXACT = 2**53  # above, float64 no longer represents every whole number
@@ -34,14 +30,17 @@ class Meaning(NamedTuple):
     kind: Kind
     type: pa.DataType  # of its values
     as_text: bool = False  # the parser returns strings, `cast_texts` converts them
+    notation: Notation = PLAIN  # of these strings
 
 
 CATEGORY = Meaning("category", STRINGS)
 TEXT = Meaning("category", pa.string())  # unchanged
 
 
-def infer_meaning(texts: pa.ChunkedArray) -> Meaning:
+def infer_meaning(texts: pa.ChunkedArray, notation: Notation = PLAIN) -> Meaning:
     """The meaning of a column, decided by most of its strings.
+
+    Date formats of the user come first: his 20241231 is a date.
 
     Examples
     --------
@@ -56,9 +55,13 @@ def infer_meaning(texts: pa.ChunkedArray) -> Meaning:
     if len(texts) == 0:
         return Meaning("null", pa.float64())
     trimmed = pc.utf8_trim_whitespace(texts)
-    numeric = pc.match_substring_regex(trimmed, NUMBER)
+    if notation.date_formats:
+        there = pc.is_valid(notation.to_times(trimmed.combine_chunks()))
+        if _mean(there) >= NUMERIC_SHARE:
+            return Meaning("time", TIME, as_text=True, notation=notation)
+    numeric = notation.are_numbers(trimmed)
     if _mean(numeric) >= NUMERIC_SHARE:
-        return _number(trimmed.filter(numeric))
+        return _number(trimmed.filter(numeric), notation)
     dates = pc.match_substring_regex(trimmed, DATE)
     if _mean(dates) < NUMERIC_SHARE:
         return CATEGORY
@@ -70,8 +73,9 @@ def _mean(flags: pa.ChunkedArray) -> float:
     return pc.mean(flags).as_py()
 
 
-def _number(texts: pa.ChunkedArray) -> Meaning:
+def _number(texts: pa.ChunkedArray, notation: Notation) -> Meaning:
     """Whole numbers that float64 cannot represent stay exact; all others are float64."""
+    texts = notation.to_plain(texts)
     for kind, type_ in (("int64", pa.int64()), ("uint64", pa.uint64())):
         try:
             bounds = pc.min_max(texts.cast(type_)).as_py()
@@ -79,9 +83,10 @@ def _number(texts: pa.ChunkedArray) -> Meaning:
             continue
         if max(-bounds["min"], bounds["max"]) > EXACT:
             # As strings, so that a later 1.5 is not an error.
-            return Meaning("int64" if kind == "int64" else "uint64", type_, as_text=True)
+            exact: Kind = "int64" if kind == "int64" else "uint64"
+            return Meaning(exact, type_, as_text=True, notation=notation)
         break
-    return Meaning("float64", pa.float64())
+    return Meaning("float64", pa.float64(), as_text=not notation.plain, notation=notation)
 
 
 def _time(dates: pa.ChunkedArray, *, as_text: bool) -> Meaning:
@@ -90,7 +95,9 @@ def _time(dates: pa.ChunkedArray, *, as_text: bool) -> Meaning:
     return Meaning("time", pa.timestamp(unit, "UTC" if zoned else None), as_text)
 
 
-def cast_texts(texts: pa.Array, type_: pa.DataType) -> tuple[pa.Array, int | None]:
+def cast_texts(
+    texts: pa.Array, type_: pa.DataType, notation: Notation = PLAIN
+) -> tuple[pa.Array, int | None]:
     """Strings as values of `type_`, and the index of the first that is not one (None: all are).
 
     Strings that cannot be converted become null.
@@ -108,6 +115,11 @@ def cast_texts(texts: pa.Array, type_: pa.DataType) -> tuple[pa.Array, int | Non
     if pt.is_dictionary(type_):
         return texts.dictionary_encode(), None
     texts = pc.utf8_trim_whitespace(texts)
+    if pt.is_timestamp(type_) and notation.date_formats:
+        times = notation.to_times(texts)
+        junk = pc.index(pc.and_(texts.is_valid(), times.is_null()), True).as_py()
+        return times, None if junk < 0 else junk
+    texts = texts if pt.is_timestamp(type_) else notation.to_plain(texts)
     # Arrow reads 0x10 as sixteen in whole numbers, but not in others.
     if not pc.any(pc.match_substring(texts, "x", ignore_case=True)).as_py():
         try:
@@ -115,7 +127,8 @@ def cast_texts(texts: pa.Array, type_: pa.DataType) -> tuple[pa.Array, int | Non
         except pa.ArrowInvalid:
             pass
     # One by one, for a block with an odd cell.
-    values, junk = [], None
+    values: list[Any] = []
+    junk = None
     for index, text in enumerate(texts.to_pylist()):
         value = None
         if text is not None:

@@ -8,14 +8,21 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from sparrowboost.readers.base import check_names, random_runs, read_errors
+from sparrowboost.readers.base import (
+    RandomAccessSource,
+    check_names,
+    random_runs,
+    read_errors,
+)
 from sparrowboost.readers.columns import Kind, kind_of
+from sparrowboost.readers.inmemory import from_table
 from sparrowboost.readers.ipc_metadata import (
     V5,
     Extent,
@@ -188,22 +195,32 @@ def _unreadable(name: str, error: Exception) -> str:
     )
 
 
-def spill_stream(data: Any, name: str, scratch: Path) -> IpcFile:
+def spill_stream(
+    data: Any, name: str, scratch: Path, check: Callable[[RandomAccessSource], object]
+) -> IpcFile:
     """The rows of any object with ``__arrow_c_stream__``, written to scratch."""
     if isinstance(data, pa.RecordBatchReader):  # not wrapped: its errors keep their type
-        return spill(data, name, scratch)
+        return spill(data, name, scratch, check)
     try:
         reader = pa.RecordBatchReader.from_stream(data)
     except pa.ArrowInvalid as error:
         raise DataError(
             f"{name}: not a stream of rows ({error}); pass a table, or a stream of record batches."
         ) from None
-    return spill(reader, name, scratch)
+    return spill(reader, name, scratch, check)
 
 
-def spill(reader: pa.RecordBatchReader, name: str, scratch: Path) -> IpcFile:
-    """A stream written to scratch, so that it can be sampled and then read."""
-    check_names(name, reader.schema.names)
+def spill(
+    reader: pa.RecordBatchReader,
+    name: str,
+    scratch: Path,
+    check: Callable[[RandomAccessSource], object],
+) -> IpcFile:
+    """A stream written to scratch, so that it can be sampled and then read.
+
+    `check` gets its columns, as a source without rows, before any row is fetched.
+    """
+    check(replace(from_table(reader.schema.empty_table(), name), exact_rows=False))
     plain = pa.schema([(f.name, _without_dictionary(f.type)) for f in reader.schema])
     path = scratch / "stream.arrow"
     # The length of a stream is unknown; there must be room for one more piece.

@@ -44,6 +44,10 @@ class LabelCoder:
         """Codes of a block of labels; a RowError for one that is missing."""
         if (codes := self._quick(array)) is not None:
             return codes
+        if pa.types.is_nested(array.type):
+            raise DataError(
+                f"label {self._name!r} has type {array.type}; it must have one value per row."
+            )
         coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
         values = [_plain(value) for value in coded.dictionary.to_pylist()]
         if coded.null_count or None in values:

@@ -2,7 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypedDict
+
+from sparrowboost.readers.notation import Notation, check_date_format
+from sparrowboost.runtime.errors import DataError
+
+TAB = ("\\t", "tab")  # as one may write it in a shell
+
+
+class ReadKeywords(TypedDict, total=False):
+    """The options as keywords, for functions that hand them on."""
+
+    header: bool
+    format: str | None
+    delimiter: str | None
+    decimal: str
+    thousands: str | None
+    date_format: str | Sequence[str] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +34,78 @@ class ReadOptions:
         Whether the first line of a CSV file names the columns; otherwise they are f0, f1, ...
     format : {"parquet", "csv", "arrow", "libsvm", "npy"}, optional
         The format of all files. By default the suffix of each file decides.
+    delimiter : str, optional
+        The character between the cells of a CSV file. By default that of comma, tab, semicolon and
+        bar which is most frequent in the first line.
+    decimal : str
+        The decimal mark of numbers in CSV files.
+    thousands : str, optional
+        The mark between groups of digits of numbers in CSV files.
+    date_format : str or sequence of str, optional
+        How CSV files write dates, as in `datetime.strptime`, besides ISO 8601.
     """
 
     header: bool = True
     format: str | None = None
+    delimiter: str | None = None
+    decimal: str = "."
+    thousands: str | None = None
+    date_format: str | Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.delimiter in TAB:
+            object.__setattr__(self, "delimiter", "\t")
+        _check_delimiter(self.delimiter)
+        _check_mark("decimal", self.decimal)
+        if self.thousands is not None:
+            _check_mark("thousands", self.thousands, spaces=True)
+        if self.decimal == self.thousands:
+            raise DataError(
+                f"decimal={self.decimal!r} and thousands={self.thousands!r} (--decimal, "
+                "--thousands) are the same; give two different marks."
+            )
+        given = self.date_format
+        formats = () if given is None else (given,) if isinstance(given, str) else tuple(given)
+        for one in formats:
+            check_date_format(one)
+        object.__setattr__(self, "date_format", formats or None)
+
+    @property
+    def notation(self) -> Notation:
+        """How CSV files write numbers and dates."""
+        return Notation(self.decimal, self.thousands, tuple(self.date_format or ()))
+
+    def of_text(self) -> list[tuple[str, Any]]:
+        """The options about texts that are not the default, with their names."""
+        return [
+            (field.name, getattr(self, field.name))
+            for field in fields(self)
+            if field.name not in ("header", "format") and getattr(self, field.name) != field.default
+        ]
+
+
+def _check_delimiter(given: Any) -> None:
+    if given is None:
+        return
+    if (
+        not isinstance(given, str)
+        or len(given) != 1
+        or not given.isascii()
+        or given.isalnum()
+        or given in '"\n\r+-.'
+    ):
+        raise DataError(
+            f"delimiter={given!r} (--delimiter): give the one character between cells, such as "
+            "';' or '|' (a tab is 'tab')."
+        )
+
+
+def _check_mark(name: str, given: Any, *, spaces: bool = False) -> None:
+    """A DataError unless this is a single punctuation mark, or a space if these are allowed."""
+    good = isinstance(given, str) and len(given) == 1 and given not in '+-"%()'
+    if good:
+        kind = unicodedata.category(given)
+        good = kind[0] == "P" or (spaces and kind == "Zs")
+    if not good:
+        examples = "',', '.', ' ' or \"'\"" if spaces else "',' or '.'"
+        raise DataError(f"{name}={given!r} (--{name}): give one character, such as {examples}.")

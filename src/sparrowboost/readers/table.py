@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +14,21 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparrowboost.readers.arrays import arrow_column, arrow_type, from_numpy
-from sparrowboost.readers.base import ChangeGuard, ConcatenatedSource, read_errors, stamp
-from sparrowboost.readers.formats import Kind, OpenOptions, RowError, Source, open_source
+from sparrowboost.readers.base import (
+    ChangeGuard,
+    ConcatenatedSource,
+    RandomAccessSource,
+    read_errors,
+    stamp,
+)
+from sparrowboost.readers.formats import (
+    Kind,
+    OpenOptions,
+    RowError,
+    Source,
+    categories,
+    open_source,
+)
 from sparrowboost.readers.labels import LabelCoder, Value, weights
 from sparrowboost.readers.libsvm import LABEL
 from sparrowboost.readers.npy import column_from_npy
@@ -68,6 +81,7 @@ class Table:
     weight: Column | None
     labels: LabelCoder
     features: dict[str, Kind]
+    categorical: frozenset[str] = frozenset()  # columns that the user called so
 
     @property
     def read_columns(self) -> list[str]:
@@ -155,10 +169,34 @@ def open_table(
     columns: Sequence[str] | None,
     exclude: Sequence[str],
 ) -> Table:
-    """Open a source and find its label, weight and feature columns."""
-    source = open_source(data, options)
+    """Open a source and find its label, weight and feature columns.
+
+    Those of a stream are checked before its rows are fetched.
+    """
+
+    def find_columns(source: Source) -> Table:
+        return _find_columns(source, options, label, weight, positive, columns, exclude)
+
+    def check(source: RandomAccessSource) -> None:
+        _check_types(find_columns(source), source.schema)
+        options.check(source)
+
+    source = open_source(data, replace(options, check=check))
     if source.n_rows == 0:
         raise DataError(f"{source.name}: has no rows.")
+    return find_columns(source)
+
+
+def _find_columns(
+    source: Source,
+    options: OpenOptions,
+    label: ColumnLike | None,
+    weight: ColumnLike | None,
+    positive: Value | None,
+    columns: Sequence[str] | None,
+    exclude: Sequence[str],
+) -> Table:
+    """The roles of a source's columns."""
     if label is None:
         if LABEL not in source.columns or (columns is not None and LABEL in columns):
             raise DataError(
@@ -181,7 +219,22 @@ def open_table(
         c: "category" if c in categorical else source.kind(c) for c in names
     }
     labels = LabelCoder(label_column.name, positive)
-    return Table(source, label_column, weight_column, labels, features)
+    return Table(source, label_column, weight_column, labels, features, frozenset(categorical))
+
+
+def _check_types(table: Table, schema: pa.Schema) -> None:
+    """A DataError if a column's type does not suit its role; tried without rows."""
+
+    def empty(name: str) -> pa.Array:
+        return pa.nulls(0, schema.field(name).type)
+
+    for name, kind in table.features.items():
+        if kind == "category":
+            categories(name, empty(name))
+    if table.label.external is None:
+        table.labels.encode(empty(table.label.name))
+    if table.weight is not None and table.weight.external is None:
+        weights(table.weight.name, empty(table.weight.name))
 
 
 def name_list(names: str | Iterable[Any] | None) -> list[Any]:

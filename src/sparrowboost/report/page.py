@@ -14,7 +14,7 @@ from sparrowboost.report.facts import cards, doubts, lead, tiles, versions
 from sparrowboost.report.figures import pictures
 from sparrowboost.report.history import History
 from sparrowboost.report.style import check_matplotlib, text
-from sparrowboost.runtime.disk import replace_file
+from sparrowboost.runtime.disk import output_path, replace_file
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.store.dataset import Dataset
 
@@ -66,7 +66,7 @@ def write_report(
     ...     page.read_text().count("<svg")
     3
     """
-    path = Path(path)
+    path = output_path(path)
     if not path.parent.is_dir():
         raise DataError(f"{path}: there is no folder {path.parent}; create it first.")
     check_matplotlib()

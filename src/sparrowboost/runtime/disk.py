@@ -6,6 +6,7 @@ import errno
 import fcntl
 import logging
 import os
+import re
 import resource
 import secrets
 import shutil
@@ -19,7 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from sparrowboost.runtime.errors import DiskFullError, StoreError
+from sparrowboost.runtime.errors import DataError, DiskFullError, StoreError
 from sparrowboost.runtime.memory import format_size
 from sparrowboost.runtime.temporary import PARTIAL, only_here, owner_tag, remove_leftovers
 
@@ -30,6 +31,36 @@ FAILED = errno.EIO, errno.ENXIO, errno.ENODEV, errno.EROFS, errno.ESTALE, errno.
 NO_LOCKS = errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP
 
 log = logging.getLogger("sparrowboost")
+# A Path writes s3://bucket as s3:/bucket. A scheme has two letters or more.
+REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+
+
+def is_remote(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is the address of remote storage, such as s3://bucket/name.
+
+    Examples
+    --------
+    >>> is_remote("s3://bucket/store"), is_remote(Path("gs://bucket")), is_remote("a/b:/c")
+    (True, True, False)
+    """
+    return REMOTE.match(os.fspath(path)) is not None
+
+
+def output_path(path: str | os.PathLike[str]) -> Path:
+    """The absolute path of what is to be written; a DataError if it is not a local one.
+
+    For every path that a user gives for output, before any work. Otherwise s3://bucket/name would
+    be a local folder called "s3:".
+    """
+    if is_remote(path):
+        raise DataError(
+            f"{os.fspath(path)}: only local paths are written to; give one, and copy the result "
+            "afterwards."
+        )
+    try:
+        return Path(path).expanduser().absolute()
+    except RuntimeError:
+        raise DataError(f"{os.fspath(path)}: no such user's home folder.") from None
 
 
 def check_room(path: Path, needed: int) -> None:

@@ -29,6 +29,7 @@ from sparrowboost.store.binning import (
     NumberFeature,
 )
 from sparrowboost.store.plan import SAMPLING, IngestPlan, sample_rows
+from sparrowboost.store.text_check import Tally, find_fault, warn_of_texts
 
 SAMPLE_BLOCK_ROWS = 16_384  # of a block, where the sample is all rows
 SMALL_DICTIONARY = 64  # with more categories, those in use are picked before they are counted
@@ -48,6 +49,7 @@ def find_bins(
     weighted = table.weight is not None and n_rows <= sample_rows(len(table.features))
     features: list[Feature] = []
     row_bytes = 0.0
+    faults: list[tuple[str, str]] = []
     with progress.task("finding bins", None) as task, ThreadPoolExecutor(plan.n_jobs) as pool:
         for names in plan.feature_groups(table.features, n_rows, weighted=weighted):
             limit = plan.max_categories(len(names))
@@ -55,7 +57,13 @@ def find_bins(
             with closing(prefetch(_sample(table, names, seed, weighted=weighted), AHEAD)) as sample:
                 row_bytes += _add_sample(sample, finders, task)
             features += pool.map(BinFinder.finish, finders.values())
+            faults += [
+                (name, finder.fault)
+                for name, finder in finders.items()
+                if finder.fault is not None and name not in table.categorical
+            ]
             release()
+    warn_of_texts(faults)
     return Binning(tuple(features)), max(row_bytes, 1.0)
 
 
@@ -119,8 +127,9 @@ class BinFinder:
         self._kept: list[npt.NDArray[Any]] = []
         self._fresh: list[npt.NDArray[Any]] = []
         self._weights: list[npt.NDArray[np.float32]] = []
-        self._kept_counts: Counter[str] = Counter()
-        self._fresh_counts: Counter[str] = Counter()
+        self._kept_counts = Tally()
+        self._fresh_counts = Tally()
+        self.fault: str | None = None  # what is odd about a column of text, once it is finished
 
     def add(self, array: pa.Array, weight: npt.NDArray[np.float32] | None = None) -> None:
         if self._kind == "category":
@@ -143,28 +152,28 @@ class BinFinder:
         if len(names) > SMALL_DICTIONARY:
             used = np.flatnonzero(counts)
             names, counts = names.take(from_numpy(used)), counts[used]
-        for name, count in zip(names.to_pylist(), counts.tolist(), strict=True):
-            if name is not None and count:
-                self._fresh_counts[name] += count
-        _drop_rarest(self._fresh_counts, self._max_categories)
+        self._fresh_counts.add(names.to_pylist(), counts.tolist(), len(codes))
+        self._fresh_counts.drop_rarest(self._max_categories)
 
     def forget(self) -> None:
         """Drop what was added since the last `keep`."""
         self._fresh = []
-        self._fresh_counts = Counter()
+        self._fresh_counts = Tally()
 
     def keep(self) -> None:
         """Keep what was added so far."""
         self._kept += self._fresh
         self._kept_counts.update(self._fresh_counts)
-        _drop_rarest(self._kept_counts, self._max_categories)
+        self._kept_counts.drop_rarest(self._max_categories)
         self.forget()
 
     def finish(self) -> Feature:
         """The feature, with its bins; the sample is freed."""
         self.keep()
         if self._kind == "category":
-            counts = self._kept_counts
+            self.fault = find_fault(self._name, self._kept_counts)
+            counts = self._kept_counts.counts
+            self._kept_counts = Tally()
             ranked = sorted(counts, key=lambda name: (-counts[name], name))
             return CategoryFeature(self._name, tuple(ranked[:MAX_CATEGORIES]))
         values = np.concatenate(self._kept) if self._kept else np.empty(0, DTYPES[self._kind])
@@ -172,15 +181,6 @@ class BinFinder:
         weight = np.concatenate(self._weights) if self._weights else None
         self._weights = []
         return NumberFeature(self._name, self._kind, find_thresholds(values, weight))
-
-
-def _drop_rarest(counts: Counter[str], maximum: int) -> None:
-    """Drop the rarest categories until at most `maximum` are left."""
-    rare = 1
-    while len(counts) > maximum:
-        for name in [name for name, count in counts.items() if count <= rare]:
-            del counts[name]
-        rare += 1
 
 
 def _present(name: str, array: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:

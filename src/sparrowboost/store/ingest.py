@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -47,6 +47,10 @@ def ingest(
     memory_limit: int | float | str | None = None,
     header: bool = True,
     format: str | None = None,
+    delimiter: str | None = None,
+    decimal: str = ".",
+    thousands: str | None = None,
+    date_format: str | Sequence[str] | None = None,
     overwrite: bool = False,
     resume: bool = False,
     wait: bool = True,
@@ -86,6 +90,17 @@ def ingest(
         Whether the first line of a CSV file names the columns.
     format : {"parquet", "csv", "arrow", "libsvm", "npy"}, optional
         The format of files, if their suffix does not tell.
+    delimiter : str, optional
+        The character between the cells of CSV files. Default: of comma, tab, semicolon and bar the
+        most frequent one in the first line.
+    decimal : str
+        The decimal mark of numbers in CSV files, such as ",".
+    thousands : str, optional
+        The mark between groups of digits of numbers in CSV files, such as "." or " ". Give the
+        same marks and formats again for validation and prediction: they are not part of the model.
+    date_format : str or list of str, optional
+        How dates are written in CSV files, as in ``datetime.strptime``: "%d.%m.%Y". ISO 8601 is
+        known.
     overwrite : bool
         Replace an existing store.
     resume : bool
@@ -116,6 +131,14 @@ def ingest(
     >>> ds.n_rows, ds.classes, ds.binning.features[1].categories
     (4, ('no', 'yes'), ('red', 'blue'))
     """
+    read = ReadOptions(
+        header=header,
+        format=format,
+        delimiter=delimiter,
+        decimal=decimal,
+        thousands=thousands,
+        date_format=date_format,
+    )
     check_format(format)
     limit = apply_limit(memory_limit)
     n_jobs, seed = check_jobs(n_jobs), check_seed(random_state)
@@ -123,7 +146,10 @@ def ingest(
     if resume:
         if not isinstance(random_state, int | np.integer):
             raise DataError("resume=True needs a whole number as random_state.")
-        named = (label, weight, positive, columns, exclude, categorical, header, format, seed)
+        named = (
+            label, weight, positive, columns, exclude, categorical, header, format, seed,
+            *read.of_text(),  # only those given: stores of older versions do not have them
+        )  # fmt: skip
         run = describe_run(data, named)
         finished = find_finished(path, run, overwrite=overwrite)
         if finished is not None:
@@ -133,7 +159,7 @@ def ingest(
         options = OpenOptions(
             scratch=store.scratch,
             rng=np.random.default_rng([seed, OPENING]),
-            read=ReadOptions(header=header, format=format),
+            read=read,
             categorical=name_list(categorical),
         )
         with make_progress(verbose) as progress:

@@ -10,6 +10,7 @@ from typing import Any
 
 from sparrowboost.readers.formats import expand
 from sparrowboost.readers.table import is_values_file
+from sparrowboost.runtime.disk import output_path
 from sparrowboost.runtime.errors import DataError, StoreError
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.stored import MANIFEST, read_manifest
@@ -48,7 +49,7 @@ def find_finished(
     """The store that this run would make, if there is one; an error if another is in its way."""
     if path is None:
         raise DataError("resume=True needs the path of a store.")
-    folder = Path(path).expanduser().absolute()
+    folder = output_path(path)
     if not (folder / MANIFEST).is_file():
         return None
     try:

@@ -8,13 +8,12 @@ import secrets
 import shutil
 import weakref
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sparrowboost.runtime.disk import check_room, guard_disk, open_own, try_lock
+from sparrowboost.runtime.disk import check_room, guard_disk, open_own, output_path, try_lock
 from sparrowboost.runtime.errors import StoreError
 from sparrowboost.runtime.temporary import make_folder, only_here
 from sparrowboost.store.binning import Binning
@@ -56,8 +55,7 @@ class StoreWriter:
     ) -> None:
         self._run = run
         self._temporary = path is None
-        self.path = make_folder("store") if path is None else Path(path)
-        self.path = self.path.expanduser().absolute()
+        self.path = output_path(make_folder("store") if path is None else path)
         self._rows = self.path / f"rows-{secrets.token_hex(4)}.bin"
         self.scratch = self.path / SCRATCH
         self._shuffle: Shuffle | None = None
