@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import sparrowboost.runtime.budget
 import sparrowboost.runtime.memory
 from sparrowboost.runtime.budget import Budget
 from sparrowboost.runtime.errors import MemoryLimitError
@@ -25,13 +26,14 @@ from sparrowboost.runtime.memory import (
     cgroup_limit,
     format_size,
     held,
-    machine_memory,
     parse_size,
     peak_rss,
     release_code,
     resolve_limit,
     rss,
 )
+
+MB = 10**6
 
 
 @given(st.integers(1, 10**15))
@@ -95,7 +97,7 @@ def test_both_versions_at_once_and_lines_that_make_no_sense(tmp_path):
 
 def test_the_default_limit_respects_the_cgroup(monkeypatch):
     monkeypatch.setattr(sparrowboost.runtime.memory, "cgroup_limit", lambda: 400_000_000)
-    assert resolve_limit(None) == 100_000_000
+    assert resolve_limit(None) == 320_000_000
     monkeypatch.setattr(sparrowboost.runtime.memory, "cgroup_limit", lambda: None)
     assert resolve_limit(None) > 0
 
@@ -113,9 +115,30 @@ def test_without_cgroups_there_is_no_limit(tmp_path):
     assert cgroup_limit(tmp_path / "nothing", tmp_path) is None
 
 
-def test_the_default_limit_is_a_modest_share_of_what_is_allowed():
-    assert resolve_limit(None) == machine_memory() // 4
+def test_the_default_limit_is_a_modest_share_of_what_is_allowed(monkeypatch):
+    monkeypatch.setattr(sparrowboost.runtime.memory, "machine_memory", lambda: 16 * 10**9)
+    assert resolve_limit(None) == 4 * 10**9
+    assert resolve_limit(None, held=10**9) == 5 * 10**9  # the caller's
+    assert resolve_limit(None, held=14 * 10**9) == 12_800_000_000  # but not more than there is
     assert resolve_limit("1GB") == 10**9
+
+
+def test_a_small_container_is_used_to_a_larger_share(monkeypatch):
+    for machine, limit in ((512, 409), (1_000, 800), (2_000, 1_000), (4_000, 1_000)):
+        monkeypatch.setattr(sparrowboost.runtime.memory, "machine_memory", lambda m=machine: m * MB)
+        assert resolve_limit(None) // MB == limit
+        assert resolve_limit(None, held=machine * MB) <= 0.8 * machine * MB
+
+
+def test_a_refusal_says_where_a_limit_comes_from_that_nobody_set(monkeypatch):
+    monkeypatch.setattr(sparrowboost.runtime.memory, "machine_memory", lambda: 512 * MB)
+    monkeypatch.setattr(sparrowboost.runtime.budget, "machine_memory", lambda: 512 * MB)
+    with pytest.raises(MemoryLimitError) as caught:
+        Budget(resolve_limit(None), {"libraries": 450 * MB}).check()
+    assert "the default, 410 MB of the 512 MB that this machine" in str(caught.value)
+    assert "give at least 473 MB." in str(caught.value)
+    with pytest.raises(MemoryLimitError, match="more than the 512 MB that there are"):
+        Budget(10**9, {"libraries": 2 * 10**9}).check()
 
 
 def test_a_process_knows_what_it_holds():

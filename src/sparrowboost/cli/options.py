@@ -52,7 +52,8 @@ def add_jobs(parser: Any) -> None:
 
 
 def add_memory(
-    parser: Any, default: str = "a quarter of the memory of the machine or container"
+    parser: Any,
+    default: str = "a quarter of what the machine or container has; of less than 4 GB, up to 1 GB",
 ) -> None:
     parser.add_argument(
         "--memory", metavar="SIZE", help=f"memory limit, such as 512MB (default: {default})"

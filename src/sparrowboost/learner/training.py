@@ -84,7 +84,7 @@ def train(
         Each gets every event (see `sparrowboost.events`); one that returns True ends training.
     memory_limit : int or str, optional
         Peak memory of the process, such as "512MB". Default: a quarter of what the machine, or the
-        cgroup that this process runs in, allows.
+        cgroup that this process runs in, allows; if that is less than 1 GB, up to 1 GB or 80 %.
     checkpoint : str or path, optional
         Folder in which to keep what is needed to go on after a crash: call `train` again with the
         same arguments, and it goes on from there to the same model. With more `n_estimators` than

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sparrowboost.runtime.errors import MemoryLimitError
-from sparrowboost.runtime.memory import format_size
+from sparrowboost.runtime.memory import format_size, machine_memory, name_limit
 
 LIBRARIES = "Python and its libraries"
 MARGIN = 1.05  # of the limit that a refusal names: measurements differ a little between runs
@@ -87,9 +87,13 @@ class Budget:
         if self.total > self.limit:
             largest_first = sorted(self.parts.items(), key=lambda part: -part[1])
             parts = ", ".join(f"{part} ({format_size(n)})" for part, n in largest_first if n)
+            needed, machine = int(MARGIN * self.total), machine_memory()
+            more = ""
+            if needed > machine:
+                more = f", which is more than the {format_size(machine)} that there are"
             raise MemoryLimitError(
-                f"memory_limit {format_size(self.limit)} is too small: it has to hold {parts}; "
-                f"give at least {round_up(MARGIN * self.total)}."
+                f"{name_limit(self.limit)} is too small: it has to hold {parts}; "
+                f"give at least {round_up(needed)}{more}."
             )
 
 

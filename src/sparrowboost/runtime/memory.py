@@ -23,6 +23,9 @@ UNITS = {
 }  # fmt: skip
 
 DEFAULT_SHARE = 0.25  # leaves memory for the page cache and for other processes
+# Of a small machine or container, a larger share, up to this size: Python and its libraries alone
+# take 200 MB.
+SMALL_SHARE, SMALL_BYTES = 0.8, 1_000_000_000
 CODE_BYTES = 20_000_000  # libraries that are not loaded yet, and what allocators keep
 # Minimum size of an array that malloc maps by itself. Row blocks are smaller: mapping each of them
 # would make ingest half as slow again.
@@ -126,14 +129,43 @@ class DefaultLimit(int):
     """A limit that the user did not set: the process's allocators stay as they are."""
 
 
+def default_limit(machine: int, held: int = 0) -> DefaultLimit:
+    """The limit in bytes where a process may use `machine` bytes, and its caller holds some.
+
+    Examples
+    --------
+    >>> [format_size(default_limit(n)) for n in (64 * 10**9, 2 * 10**9, 512 * 10**6)]
+    ['16 GB', '1 GB', '410 MB']
+    """
+    small = int(machine * SMALL_SHARE)
+    share = max(int(machine * DEFAULT_SHARE), min(small, SMALL_BYTES))
+    return DefaultLimit(min(share + held, max(share, small)))
+
+
 def resolve_limit(memory_limit: int | float | str | None, held: int = 0) -> int:
     """The user's limit in bytes; without one, a modest share of what the machine allows.
 
     `held` bytes are the caller's, and do not count.
     """
     if memory_limit is None:
-        return DefaultLimit(int(machine_memory() * DEFAULT_SHARE) + held)
+        return default_limit(machine_memory(), held)
     return parse_size(memory_limit) + held
+
+
+def name_limit(limit: int) -> str:
+    """A limit for messages: its size, and where it comes from if the user did not set it.
+
+    Examples
+    --------
+    >>> name_limit(512_000_000)
+    'memory_limit 512 MB'
+    """
+    if not isinstance(limit, DefaultLimit):
+        return f"memory_limit {format_size(limit)}"
+    return (
+        f"no memory_limit (--memory) is given, and the default, {format_size(limit)} of the "
+        f"{format_size(machine_memory())} that this machine or container has,"
+    )
 
 
 def apply_limit(memory_limit: int | float | str | None) -> int:

@@ -85,7 +85,8 @@ def ingest(
         always are.
     memory_limit : int or str, optional
         Peak memory of the process, such as "512MB". Default: a quarter of the memory of the machine
-        or of the cgroup of this process. Data that the caller holds in memory is not counted.
+        or of the cgroup of this process; if that is less than 1 GB, up to 1 GB or 80 %. Data that
+        the caller holds in memory is not counted.
     header : bool
         Whether the first line of a CSV file names the columns.
     format : {"parquet", "csv", "arrow", "libsvm", "npy"}, optional
