@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+from sparrowboost import load_model
+
 
 def test_a_model_may_be_inspected(folder, sparrow):
     code, out, _ = sparrow("inspect", folder / "model.json")
@@ -13,6 +15,7 @@ def test_a_model_may_be_inspected(folder, sparrow):
     facts = json.loads(sparrow("inspect", folder / "model.json", "--json")[1])
     assert facts["trees"] == 8
     assert facts["label"] == "y"
+    assert facts["digest"] == load_model(folder / "model.json").digest
     assert [f["name"] for f in facts["features"]] == ["x", "count", "color"]
 
 

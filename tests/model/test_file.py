@@ -3,8 +3,10 @@ from __future__ import annotations
 import copy
 import errno
 import gzip
+import hashlib
 import json
 import os
+from collections import Counter
 from datetime import date
 from pathlib import Path
 
@@ -168,8 +170,9 @@ def test_a_person_can_read_a_file(tmp_path):
     assert (tmp_path / "m.json").read_text() == (
         "{\n"
         '"format": "sparrow-model",\n'
-        '"version": 1,\n'
+        '"version": 2,\n'
         f"{version},\n"
+        f'"digest": "{model.digest}",\n'
         '"loss": "logistic",\n'
         '"base_score": -0.25,\n'
         '"label": "label",\n'
@@ -248,7 +251,145 @@ def test_a_file_of_version_1_scores_as_it_did_when_it_was_written():
 def test_a_file_of_version_1_is_written_again_as_it_was(tmp_path):
     load_model(V1).save_model(tmp_path / "m.json")
     new, old = (json.loads(path.read_bytes()) for path in (tmp_path / "m.json", V1))
-    assert {**new, "sparrowboost": old["sparrowboost"]} == old
+    assert new.pop("digest") == load_model(V1).digest
+    assert {**new, "version": 1, "sparrowboost": old["sparrowboost"]} == old
+
+
+# -- the digest --------------------------------------------------------------------------------
+
+
+def rounded_model():
+    """One with numbers and names of all sorts; leaf values whose digits all matter."""
+    model = load_model(V1)
+    rng = np.random.default_rng(0)
+    trees = [random_tree(rng, len(model.binning.features), n) for n in (1, 7, 15)]
+    return make_model(model.binning, trees, ("nein", "ja"))
+
+
+@pytest.mark.parametrize("name", ["m.json", "m.json.gz"])
+def test_no_flipped_bit_gives_another_model(tmp_path, name):
+    path, model, (rows, _) = tmp_path / name, rounded_model(), v1_rows()
+    model.save_model(path)
+    data, scores = path.read_bytes(), model.decision_function(rows).tobytes()
+    refusals = Counter()
+    for place in np.random.default_rng(1).choice(8 * len(data), 500, replace=False):
+        changed = bytearray(data)
+        changed[place // 8] ^= 1 << place % 8
+        path.write_bytes(changed)
+        try:
+            loaded = load_model(path)
+        except ModelFileError as error:
+            assert str(error).startswith(f"{path}: ") and "\n" not in str(error)
+            refusals["digest" in str(error)] += 1
+        else:
+            assert loaded.decision_function(rows).tobytes() == scores
+    assert refusals.total() > 400
+    assert name.endswith(".gz") or refusals[True] > 50  # what only the digest can find
+
+
+def test_every_bit_of_the_digest_and_its_key_counts(tmp_path):
+    path = tmp_path / "m.json"
+    rounded_model().save_model(path)
+    data = path.read_bytes()
+    start = data.index(b'"digest"')
+    for place in range(8 * start, 8 * data.index(b",", start)):
+        changed = bytearray(data)
+        changed[place // 8] ^= 1 << place % 8
+        if bytes(changed).split() != data.split():  # one blank is as good as another
+            refused(tmp_path, bytes(changed), "cannot be read|not a known key|digest|key twice")
+
+
+@given(models())
+@settings(max_examples=40)
+def test_the_digest_survives_tools_that_write_a_file_in_another_way(tmp_path_factory, model):
+    path = tmp_path_factory.mktemp("model") / "m.json"
+    model.save_model(path)
+    before = load_model(path)
+    assert json.loads(path.read_bytes())["digest"] == before.digest == model.digest
+    contents = json.loads(path.read_bytes())
+    for more in ({"indent": 2, "sort_keys": True}, {"separators": (",", ":")}):
+        path.write_text(json.dumps(contents, **more).replace("-0.0,", "-0,"))
+        assert load_model(path).digest == before.digest
+
+
+def test_an_edited_file_is_refused_until_the_line_of_its_digest_is_removed(tmp_path):
+    path, model = tmp_path / "m.json", rounded_model()
+    model.save_model(path)
+    lines = path.read_text().replace('"nein"', '"nie"').splitlines(keepends=True)
+    refused(tmp_path, "".join(lines).encode(), 'was edited; .* remove the line "digest"')
+    path.write_text("".join(line for line in lines if not line.startswith('"digest"')))
+    edited = load_model(path)
+    assert edited.classes == ("nie", "ja") and edited.digest != model.digest
+
+
+def naive_digest(contents):
+    """The digest of a file's contents, by the words of docs/model-files.md."""
+    types = {
+        "float32": "<f4", "float64": "<f8", "int64": "<i8", "uint64": "<u8", "time": "<i8",
+        "null": "<f8",
+    }  # fmt: skip
+    head = json.dumps([contents["label"], *contents["classes"]]).encode()
+    parts = [contents["loss"].encode(), np.array(contents["base_score"], "<f8").tobytes(), head]
+    words = []
+    for feature in contents["features"]:
+        kind = feature["kind"]
+        parts.append(json.dumps([feature["name"], kind]).encode())
+        if kind == "category":
+            n = len(feature["categories"])
+            parts.append(json.dumps(feature["categories"]).encode())
+            words.append({"other": n, "missing": n + 1})
+        else:
+            convert = float if "f" in types[kind] else int
+            thresholds = [convert(x) for x in feature["thresholds"]]
+            parts.append(np.array(thresholds, types[kind]).tobytes())
+            words.append({"missing": len(thresholds) + 1})
+    out = b"".join(len(part).to_bytes(8, "little") + part for part in [*parts, b"trees"])
+    for tree in contents["trees"]:
+        feature = np.array(tree["feature"], "<i4").tobytes()
+        out += len(feature).to_bytes(8, "little") + feature
+        for j, left in zip(tree["feature"], tree["goes_left"], strict=True):
+            bins = np.zeros(256, np.uint8)
+            for run in left.split(",") if left else ():
+                low, _, high = str(words[j].get(run, run)).partition("-")
+                bins[int(low) : int(high or low) + 1] = 1
+            out += np.packbits(bins, bitorder="little").tobytes()
+        children = zip(tree["right"], tree["left"], strict=True)
+        out += np.array(list(children), "<i4").tobytes()
+        out += np.array(tree["value"], "<f4").tobytes() + np.array(tree["gain"], "<f8").tobytes()
+    return hashlib.sha256(out).hexdigest()
+
+
+@pytest.mark.parametrize("model", [load_model(V1), rounded_model()])
+def test_the_digest_is_what_the_docs_say(tmp_path, model):
+    path = tmp_path / "m.json"
+    model.save_model(path)
+    contents = json.loads(path.read_bytes())
+    assert contents["digest"] == naive_digest(contents)
+
+
+def test_whatever_a_file_says_is_part_of_its_digest(tmp_path):
+    path, model = tmp_path / "m.json", rounded_model()
+    model.save_model(path)
+    contents = json.loads(path.read_bytes())
+    version = contents["sparrowboost"]
+    for way in places(contents):
+        changed = copy.deepcopy(contents)
+        *above, key = way
+        part = eval_path(changed, above)
+        if isinstance(part[key], str):
+            part[key] += "x"
+        elif isinstance(part[key], float):
+            part[key] = 1.001 * part[key] + 0.001
+        elif isinstance(part[key], int):
+            part[key] += 1
+        else:
+            continue
+        path.write_text(json.dumps(changed))
+        if changed["sparrowboost"] != version:
+            assert load_model(path).digest == model.digest
+            continue
+        with pytest.raises(ModelFileError):
+            load_model(path)
 
 
 # -- files that are no models ------------------------------------------------------------------
@@ -272,7 +413,7 @@ def refused(tmp_path, what, match, name="m.json"):
 CHANGES = [
     # where, what to put there, what the message says
     ("format", "sparrow-store", "not a Sparrow model"),
-    ("version", 2, r"has version 2, written by sparrowboost '.*'; .* update sparrowboost"),
+    ("version", 3, r"has version 3, written by sparrowboost '.*'; .* update sparrowboost"),
     ("version", 10**30, "has version 1000"),
     ("version", 0, "version is 0"),
     ("version", True, "version is True"),
@@ -280,7 +421,7 @@ CHANGES = [
     ("sparrowboost", 1, "sparrowboost is 1 where text"),
     ("loss", "square", "loss is 'square', which is none of logistic, exponential"),
     ("loss", ["logistic"], "loss is a list of 1"),
-    ("more", 1, "the file has 'more', which version 1 does not know"),
+    ("more", 1, "the file has 'more', which is not a known key"),
     ("base_score", "0.5", "base_score is '0.5'"),
     ("base_score", True, "base_score is True"),
     ("base_score", None, "base_score is None"),

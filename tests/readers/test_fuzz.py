@@ -1,6 +1,6 @@
 """Damaged files of every sort: an error of one line or the right data, never a crash or a hang.
 
-Readers are run in child processes, see `fuzzing.py`; model files are in `test_modelfile.py`.
+Readers are run in child processes, see `fuzzing.py`; model files are in `model/test_file.py`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -22,10 +24,11 @@ from builders import assert_same_trees, made_rows
 from constants import set_constants
 from fuzzing import FORMATS, a_bit, damage, damaged, fuzzing
 from helpers import small_table, stored_rows
-from sparrowboost import Dataset, SparrowError, StoreError, ingest, train
+from sparrowboost import Dataset, SparrowError, StoreError, ingest, load_model, train
 
 N_CHILDREN = 3  # for all formats
 READER_CASES, STORE_CASES, RESUME_CASES, CHECKPOINT_CASES = 100, 150, 60, 120
+FLIPS = 500  # single bits, for each kind of file
 
 
 @pytest.mark.slow
@@ -115,6 +118,40 @@ def test_a_damaged_store_is_refused_or_has_its_rows(tmp_path, small_buckets):
     survives(STORE_CASES, [tmp_path / "0"], tmp_path / "1", check, StoreError)
 
 
+def flips(folder, whole, n, seed=0):
+    """Copies of a folder with one random bit flipped, in each of its files as often."""
+    rng = np.random.default_rng(seed)
+    files = sorted(file.name for file in whole.iterdir() if file.stat().st_size)
+    fresh(folder, whole)
+    for k in range(n):
+        name = files[k % len(files)]
+        data = bytearray((whole / name).read_bytes())
+        place = int(rng.integers(8 * len(data)))
+        data[place // 8] ^= 1 << place % 8
+        (folder / name).write_bytes(data)
+        yield name
+        (folder / name).write_bytes((whole / name).read_bytes())
+
+
+def test_no_flipped_bit_gives_another_store(tmp_path, small_buckets, monkeypatch):
+    set_constants(monkeypatch, extent_bytes=400, min_segment_bytes=50)  # hardly any holes
+    ingest(small_table(1_000), label="y", weight="w", path=tmp_path / "whole", verbose=0)
+
+    def contents(store):
+        dataset = Dataset(store)
+        facts = (dataset.label_name, dataset.classes, dataset.binning.to_json())
+        return facts, stored_rows(dataset), dataset.block_label.tolist()
+
+    whole, refusals = contents(tmp_path / "whole"), Counter()
+    for name in flips(tmp_path / "flipped", tmp_path / "whole", FLIPS):
+        try:
+            assert contents(tmp_path / "flipped") == whole
+        except StoreError as error:
+            refused(error)
+            refusals[name] += 1
+    assert len(refusals) == 2 and min(refusals.values()) > 0.3 * FLIPS
+
+
 @pytest.mark.slow
 def test_an_ingest_into_a_damaged_store_gives_the_right_store_or_none(tmp_path, small_buckets):
     class CrashError(Exception):
@@ -149,8 +186,10 @@ def test_an_ingest_into_a_damaged_store_gives_the_right_store_or_none(tmp_path, 
     survives(RESUME_CASES, [tmp_path / "0", tmp_path / "killed"], tmp_path / "1", check, StoreError)
 
 
-@pytest.mark.slow
-def test_a_damaged_checkpoint_is_refused_or_leads_to_the_same_model(tmp_path, monkeypatch):
+@pytest.fixture
+def crashed(tmp_path, monkeypatch):
+    """Checkpoints of two crashed trainings, one that has ended; and a function that trains."""
+
     class CrashError(Exception):
         pass
 
@@ -170,11 +209,34 @@ def test_a_damaged_checkpoint_is_refused_or_leads_to_the_same_model(tmp_path, mo
     for seed in (0, 1):
         with pytest.raises(CrashError):
             run_training(tmp_path / f"{seed}", seed, [crash])
-    straight = run_training(tmp_path / "whole")
-    ended = fresh(tmp_path / "ended", tmp_path / "whole")
+    run_training(tmp_path / "ended")
     assert (tmp_path / "0/strata.bin").stat().st_size > 0
+    return run_training
+
+
+@pytest.mark.slow
+def test_a_damaged_checkpoint_is_refused_or_leads_to_the_same_model(tmp_path, crashed):
+    straight = load_model(tmp_path / "ended" / "result.json")
 
     def check(folder):
-        assert_same_trees(run_training(folder), straight)
+        assert_same_trees(crashed(folder), straight)
 
-    survives(CHECKPOINT_CASES, [tmp_path / "0", ended], tmp_path / "1", check, SparrowError)
+    whole = [tmp_path / "0", tmp_path / "ended"]
+    survives(CHECKPOINT_CASES, whole, tmp_path / "1", check, SparrowError)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whole", ["0", "ended"])
+def test_no_flipped_bit_of_a_checkpoint_gives_another_model(tmp_path, crashed, whole):
+    straight = load_model(tmp_path / "ended" / "result.json").digest
+    refusals = Counter()
+    folder = tmp_path / "flipped"
+    for name in flips(folder, tmp_path / whole, FLIPS):
+        try:
+            assert crashed(folder).digest == straight
+        except SparrowError as error:
+            refused(error)
+            refusals[name] += 1
+        else:  # it went on from there
+            fresh(folder, tmp_path / whole)
+    assert refusals.total() > 0.5 * FLIPS

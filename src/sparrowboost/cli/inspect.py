@@ -78,6 +78,7 @@ def _store_facts(dataset: Dataset) -> dict[str, Any]:
 def _model_facts(model: Model) -> dict[str, Any]:
     return {
         "trees": model.n_trees,
+        "digest": model.digest,
         "loss": model.loss,
         "base_score": model.base_score,
         "label": model.label_name,

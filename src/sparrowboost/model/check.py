@@ -29,7 +29,7 @@ from sparrowboost.store.binning import (
 )
 
 FORMAT = "sparrow-model"
-VERSION = 1
+VERSION = 2  # since 2, a file may have a digest
 KEYS = (
     "format", "version", "sparrowboost", "loss", "base_score", "label", "classes", "features",
     "trees",
@@ -71,17 +71,15 @@ class Part:
         if not ok:
             raise DocumentError(f"{self.where} is {_show(self.value)}{what}")
 
-    def fields(self, keys: Sequence[str]) -> dict[str, Part]:
-        """The parts of an object that must have these keys and no others."""
+    def fields(self, keys: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Part]:
+        """The parts of an object that must have these keys, may have some, and has no others."""
         self.expect(isinstance(self.value, dict), f" where {', '.join(keys)} are needed")
         for key in keys:
             if key not in self.value:
                 raise DocumentError(f"{self.where} lacks {key!r}")
         for key in self.value:
-            if key not in keys:
-                raise DocumentError(
-                    f"{self.where} has {_show(key)}, which version {VERSION} does not know"
-                )
+            if key not in keys and key not in optional:
+                raise DocumentError(f"{self.where} has {_show(key)}, which is not a known key")
         return {key: Part(self.value[key], key, self) for key in keys}
 
     def items(self) -> list[Part]:
@@ -120,7 +118,7 @@ def check_document(document: Any) -> Ensemble:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise DocumentError("not a Sparrow model", "give a file that save_model wrote")
     _check_version(document)
-    Part(document, "the file").fields(KEYS)
+    Part(document, "the file").fields(KEYS, ("digest",) if document["version"] > 1 else ())
     parts = {key: Part(value, key) for key, value in document.items()}
     parts["sparrowboost"].text()
     losses = ", ".join(LOSSES)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 import os
 import re
 import stat
@@ -28,6 +27,7 @@ from sparrowboost.model.check import (
     bin_words,
     check_document,
 )
+from sparrowboost.model.digest import BLANK, digest, label_to_json
 from sparrowboost.model.ensemble import Ensemble
 from sparrowboost.model.tree import Tree
 from sparrowboost.runtime.disk import output_path, replace_file
@@ -45,7 +45,8 @@ def write_model(path: str | os.PathLike[str], ensemble: Ensemble) -> None:
     try:
         data = _render(ensemble).encode(errors="backslashreplace")  # lone surrogates: refused below
         _check_size(data)
-        check_document(_parse(data))
+        written = digest(check_document(_parse(data)))
+        data = data.replace(BLANK.encode(), written.encode(), 1)  # the first: before any name
     except DocumentError as error:
         raise ModelFileError(f"{path}: this model cannot be saved: {error.what}.") from None
     if Path(path).suffix == ".gz":
@@ -69,7 +70,10 @@ def read_model(path: str | os.PathLike[str]) -> Ensemble:
     """The ensemble in a model file; a ModelFileError says why it cannot be used."""
     file = Path(path).expanduser().absolute()
     try:
-        return check_document(_parse(_read(file)))
+        document = _parse(_read(file))
+        ensemble = check_document(document)
+        _check_digest(document, ensemble)
+        return ensemble
     except FileNotFoundError:
         raise ModelFileError(f"{file}: no such file.") from None
     except (OSError, ValueError) as error:
@@ -77,6 +81,14 @@ def read_model(path: str | os.PathLike[str]) -> Ensemble:
         raise ModelFileError(f"{file}: cannot be read ({why}).") from None
     except DocumentError as error:
         raise ModelFileError(f"{file}: {error}.") from None
+
+
+def _check_digest(document: dict[str, Any], ensemble: Ensemble) -> None:
+    if "digest" in document and document["digest"] != digest(ensemble):
+        raise DocumentError(
+            "its contents do not match its digest: it is damaged, or was edited",
+            'save the model again; or, if the edit was meant, remove the line "digest"',
+        )
 
 
 def _read(file: Path) -> bytearray:
@@ -137,15 +149,23 @@ def _render(ensemble: Ensemble) -> str:
         "format": FORMAT,
         "version": VERSION,
         "sparrowboost": __version__,
+        "digest": BLANK,
         "loss": ensemble.loss,
         "base_score": float(ensemble.base_score),
         "label": ensemble.label_name,
-        "classes": [_label_to_json(label) for label in ensemble.classes],
+        "classes": _labels(ensemble),
     }
     lines = [f"{_dump(key)}: {_dump(value)}" for key, value in head.items()]
     lines.append(_block("features", (_dump(feature.to_json()) for feature in features)))
     lines.append(_block("trees", (_tree_text(tree, features) for tree in ensemble.trees)))
     return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _labels(ensemble: Ensemble) -> list[Any]:
+    try:
+        return [label_to_json(label) for label in ensemble.classes]
+    except TypeError as error:
+        raise DocumentError(str(error)) from None
 
 
 def _dump(value: Any) -> str:
@@ -205,13 +225,3 @@ def shortest(values: npt.NDArray[np.float32]) -> list[float]:
     # A decimal is rounded to float64 first, which may move it across the midpoint of two float32.
     same = np.array(short, np.float32) == values
     return [a if ok else float(b) for a, b, ok in zip(short, values, same, strict=True)]
-
-
-def _label_to_json(label: Any) -> Any:
-    if isinstance(label, np.generic):
-        label = label.item()
-    if isinstance(label, float) and math.isinf(label):  # a bare "inf" would be a string label
-        return {"float": str(label)}
-    if label is None or isinstance(label, bool | int | float | str):
-        return label
-    raise DocumentError(f"its label {label!r} is neither a number nor a string")

@@ -9,6 +9,7 @@ from typing import Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from sparrowboost.model.digest import digest
 from sparrowboost.model.ensemble import Ensemble
 from sparrowboost.model.file import read_model, write_model
 from sparrowboost.model.losses import log_odds, probabilities
@@ -45,6 +46,11 @@ class Model(Ensemble):
     array([[0.91, 0.09],
            [0.07, 0.93]])
     """
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that the model's file says about it: the same for equal models."""
+        return digest(self)
 
     def decision_function(
         self,
