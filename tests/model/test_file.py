@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import os
+import tracemalloc
 from collections import Counter
 from datetime import date
 from pathlib import Path
@@ -584,7 +585,8 @@ def test_a_compressed_file_whose_bytes_changed_is_refused(tmp_path):
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":', b'{"format": "sparrow-model", "trees": [['])
 def test_deep_nesting_is_refused(tmp_path, opening):
-    refused(tmp_path, opening * 200_000, "nested too deeply")
+    refused(tmp_path, opening * 100_000, "nested too deeply")
+    refused(tmp_path, opening * 4_100_000, "more than 4 MB .* besides its features and trees")
 
 
 def test_decompression_stops_at_the_size_limit(tmp_path, monkeypatch):
@@ -596,6 +598,56 @@ def test_decompression_stops_at_the_size_limit(tmp_path, monkeypatch):
     with pytest.raises(ModelFileError, match=r"cannot be saved: it has more than"):
         model.save_model(tmp_path / "new.json")
     assert not (tmp_path / "new.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("start", "piece", "end", "match"),
+    [
+        (b"[", b"[],", b"0]", "besides its features"),
+        (b'{"trees": [', b"{},", b"{}]}", "more than 20,000 trees"),
+        (b'{"trees": [{"value": [', b"[],", b"0]}]}", r"trees\[0\] .* longer than 10 MB"),
+        (b'{"trees": [{"value": [', b"0.5,", b"0]}]}", r"trees\[0\] .* longer than 10 MB"),
+        (b'{"features": [{}, {"name": "', b"a", b'"}]}', r"features\[1\] .* longer than 10 MB"),
+        (b'{"classes": [{"trees": [', b"{},", b"{}]}]}", "more than 20,000 trees"),
+        (b'{"a": "', b" ", b'"}', "besides its features"),
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_what_would_take_much_memory_once_parsed_is_refused(
+    tmp_path, monkeypatch, start, piece, end, match, packed
+):
+    set_constants(monkeypatch, model_items=20_000, model_item_bytes=10_000_000)
+    data = start + piece * (20_000_000 // len(piece)) + end
+    what = gzip.compress(data) if packed else data
+    tracemalloc.start()
+    try:
+        refused(tmp_path, what, "100 times as long" if packed else match)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * len(data)
+
+
+def test_a_list_of_lists_within_a_tree_is_refused_before_it_is_parsed(tmp_path):
+    tree = document()["trees"][0] | {"value": [[]] * 1_500_000}
+    refused(tmp_path, document() | {"trees": [tree]}, "more than 1,000 lists in a feature or a")
+
+
+def test_a_large_model_is_read_like_a_small_one(tmp_path, monkeypatch):
+    model, name = rounded_model(), 'a "features": [{}] \\'
+    odd = CategoryFeature(name, ("{", '"}', "\\", "[[", '"trees": [{}]'))
+    model = make_model(Binning((odd, *model.binning.features)), model.trees, ("{[", '"trees":['))
+    model.save_model(tmp_path / "m.json")
+    before = load_model(tmp_path / "m.json")
+    text = (tmp_path / "m.json").read_text()
+    turned = json.dumps(dict(reversed(json.loads(text).items())), indent=1)  # trees come first
+    set_constants(monkeypatch, parsed_at_once=700)
+    for written in (text, turned):
+        (tmp_path / "m.json").write_text(written)
+        assert_same_models(load_model(tmp_path / "m.json"), before)
+    for part in np.linspace(0, 1, 40, endpoint=False):
+        data = text[: int(part * len(text))].encode()
+        refused(tmp_path, data, "cannot be read|is cut off|besides its features")
 
 
 def test_folders_pipes_and_missing_files_are_refused(tmp_path):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,8 +83,13 @@ class Part:
         return {key: Part(self.value[key], key, self) for key in keys}
 
     def items(self) -> list[Part]:
-        self.expect(isinstance(self.value, list), " where a list is needed")
-        return [Part(item, i, self) for i, item in enumerate(self.value)]
+        return list(self.each())
+
+    def each(self) -> Iterator[Part]:
+        """The items of a list, one by one: only one of them is needed in memory."""
+        is_list = isinstance(self.value, Sequence) and not isinstance(self.value, str)
+        self.expect(is_list, " where a list is needed")
+        return (Part(item, i, self) for i, item in enumerate(self.value))
 
     def text(self) -> str:
         self.expect(isinstance(self.value, str), " where text is needed")
@@ -125,11 +130,11 @@ def check_document(document: Any) -> Ensemble:
     parts["loss"].expect(document["loss"] in tuple(LOSSES), f", which is none of {losses}")
     base_score = parts["base_score"].number()
     classes = _classes(parts["classes"])
-    features = tuple(map(_feature, parts["features"].items()))
+    features = tuple(map(_feature, parts["features"].each()))
     if not features:
         raise DocumentError("it has no features")
     _check_unique((feature.name for feature in features), "features")
-    trees = tuple(_tree(part, features) for part in parts["trees"].items())
+    trees = tuple(_tree(part, features) for part in parts["trees"].each())
     largest = abs(base_score) + sum(float(np.abs(tree.value).max()) for tree in trees)
     if largest > MAX_SCORE:
         raise DocumentError("the sum of its leaf values does not fit a float32")

@@ -28,6 +28,7 @@ from sparrowboost.model.check import (
     check_document,
 )
 from sparrowboost.model.digest import BLANK, digest, label_to_json
+from sparrowboost.model.document import parse
 from sparrowboost.model.ensemble import Ensemble
 from sparrowboost.model.tree import Tree
 from sparrowboost.runtime.disk import output_path, replace_file
@@ -36,6 +37,8 @@ from sparrowboost.runtime.memory import format_size
 from sparrowboost.store.binning import Feature
 
 MAX_BYTES = 512_000_000  # of uncompressed text: 300,000 trees of 31 leaves
+MAX_RATIO = 100  # of text to compressed bytes; that of a model is about 5
+FREE_BYTES = 16_000_000  # of text, whatever the ratio
 PIECE = 1 << 20  # bytes read at once
 GZIP = b"\x1f\x8b"  # the first bytes of a gzip file
 
@@ -45,12 +48,14 @@ def write_model(path: str | os.PathLike[str], ensemble: Ensemble) -> None:
     try:
         data = _render(ensemble).encode(errors="backslashreplace")  # lone surrogates: refused below
         _check_size(data)
-        written = digest(check_document(_parse(data)))
+        written = digest(check_document(parse(data)))
         data = data.replace(BLANK.encode(), written.encode(), 1)  # the first: before any name
+        if Path(path).suffix == ".gz":
+            packed = gzip.compress(data, mtime=0)  # the same model, the same bytes
+            _check_size(data, len(packed))
+            data = packed
     except DocumentError as error:
         raise ModelFileError(f"{path}: this model cannot be saved: {error.what}.") from None
-    if Path(path).suffix == ".gz":
-        data = gzip.compress(data, mtime=0)  # the same model, the same bytes
     write_file(path, data)
 
 
@@ -70,7 +75,7 @@ def read_model(path: str | os.PathLike[str]) -> Ensemble:
     """The ensemble in a model file; a ModelFileError says why it cannot be used."""
     file = Path(path).expanduser().absolute()
     try:
-        document = _parse(_read(file))
+        document = parse(_read(file))
         ensemble = check_document(document)
         _check_digest(document, ensemble)
         return ensemble
@@ -98,48 +103,29 @@ def _read(file: Path) -> bytearray:
     data = bytearray()
     with open(file, "rb") as opened:
         compressed = opened.read(len(GZIP)) == GZIP
+        packed = opened.seek(0, os.SEEK_END)
         opened.seek(0)
         source = gzip.GzipFile(fileobj=opened) if compressed else opened
         try:
-            while len(data) <= MAX_BYTES and (piece := source.read(PIECE)):
+            while piece := source.read(PIECE):
                 data += piece
+                _check_size(data, packed)
         except (gzip.BadGzipFile, zlib.error, EOFError) as error:
             raise DocumentError(f"cannot be decompressed ({error})") from None
-    _check_size(data)
     return data
 
 
-def _check_size(data: bytes | bytearray) -> None:
+def _check_size(data: bytes | bytearray, packed: int | None = None) -> None:
+    """Refuse text that is too long, or that was packed into fewer bytes than a model could be."""
     if len(data) > MAX_BYTES:
         raise DocumentError(
             f"it has more than {format_size(MAX_BYTES)} of text", "models that large are refused"
         )
-
-
-def _parse(data: bytes | bytearray) -> Any:
-    """The JSON document in a file's text."""
-    if data[:64].strip()[:1] not in (b"{", b"[", b""):  # some other file
-        raise DocumentError("not a Sparrow model", "give a file that save_model wrote")
-    try:
-        return json.loads(
-            data.decode(), object_pairs_hook=_unique_keys, parse_constant=_no_constant
+    if packed is not None and len(data) > max(MAX_RATIO * packed, FREE_BYTES):
+        raise DocumentError(
+            f"its text is more than {MAX_RATIO} times as long as the compressed file",
+            "if it is a model all the same, decompress it with gunzip",
         )
-    except RecursionError:
-        raise DocumentError("it is nested too deeply") from None
-    except MemoryError:
-        raise DocumentError("there is not enough memory to read it", "free some") from None
-    except ValueError as error:  # not JSON, not UTF-8, or a number of thousands of digits
-        raise DocumentError(f"cannot be read ({error})") from None
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(unique := dict(pairs)) < len(pairs):
-        raise DocumentError("it has the same key twice")
-    return unique
-
-
-def _no_constant(name: str) -> Any:
-    raise DocumentError(f"it has {name} where a finite number is needed")
 
 
 def _render(ensemble: Ensemble) -> str:
