@@ -178,7 +178,7 @@ def test_predictions_are_the_same_in_the_smaller_blocks_that_a_limit_allows(tmp_
 
 def named(message):
     """The limit that a refusal names."""
-    return re.search(r"give at least (\d+ MB)\.", message)[1].replace(" ", "")
+    return re.search(r"give at least (\d+ MB)\b", message)[1].replace(" ", "")
 
 
 @pytest.mark.slow

@@ -38,6 +38,12 @@ def pick(*values):
     return RNG.choice(values, N).tolist()
 
 
+@pytest.fixture
+def rng():
+    """A generator of its own for each test: which tests came before it does not matter."""
+    return np.random.default_rng(1)
+
+
 @pytest.mark.parametrize(
     ("values", "example"),
     [
@@ -71,8 +77,8 @@ def test_text_that_looks_like_dates_is_warned_about(caplog, form):
     assert "date_format=" in line
 
 
-def test_text_in_which_nearly_all_values_differ_is_warned_about(caplog):
-    ids = [str(uuid.UUID(int=int(i))) for i in RNG.integers(2**60, size=N)]
+def test_text_in_which_nearly_all_values_differ_is_warned_about(caplog, rng):
+    ids = [str(uuid.UUID(int=int(i))) for i in rng.integers(2**60, size=N)]
     words = [
         f"the customer said {i} times that {i * 7} was wrong, and so on and on" for i in NUMBERS
     ]
@@ -86,8 +92,8 @@ def test_text_in_which_nearly_all_values_differ_is_warned_about(caplog):
         assert "\n" not in line
 
 
-def test_the_share_of_rows_beyond_the_bins_is_told(caplog):
-    shops = [f"shop {int(i)}" for i in RNG.zipf(1.3, N) % 9_999]
+def test_the_share_of_rows_beyond_the_bins_is_told(caplog, rng):
+    shops = [f"shop {int(i)}" for i in rng.zipf(1.3, N) % 9_999]
     counts = pd.Series(shops).value_counts()
     share = 1 - counts[:254].sum() / N
     assert 0.1 < share < 0.5
@@ -157,9 +163,9 @@ def test_many_columns_are_summarised(caplog):
     )
 
 
-def test_many_distinct_values_are_not_all_different():
+def test_many_distinct_values_are_not_all_different(rng):
     # More categories than are counted at once: each occurs 20 times, so it is no id.
-    names = [f"n{i}" for i in RNG.permutation(np.arange(60_000) % 3_000)]
+    names = [f"n{i}" for i in rng.permutation(np.arange(60_000) % 3_000)]
     finder = BinFinder("c", "category", max_categories=2_000)
     unique = BinFinder("u", "category", max_categories=2_000)
     for start in range(0, 60_000, 1_000):
@@ -171,9 +177,9 @@ def test_many_distinct_values_are_not_all_different():
     assert "nearly all values differ" in unique.fault
 
 
-def test_text_with_weights_is_judged_by_rows(caplog):
-    data = table(user=[f"u{i}" for i in range(N)], w=RNG.random(N))
+def test_text_with_weights_is_judged_by_rows(caplog, rng):
+    data = table(user=[f"u{i}" for i in range(N)], w=rng.random(N))
     (line,) = warned(caplog, data, weight="w")
     assert "nearly all values differ" in line
-    few = table(color=pick("red", "blue"), w=RNG.random(N))
+    few = table(color=rng.choice(["red", "blue"], N), w=rng.random(N))
     assert warned(caplog, few, weight="w") == []
