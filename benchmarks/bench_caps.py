@@ -173,7 +173,13 @@ SHAPES: dict[str, tuple[int, str, Callable[[Path, int, int], None]]] = {
     "pages of 100 MB": (
         5_000_000,
         "parquet",
-        floats(20, 5_000_000, data_page_size=100_000_000, use_dictionary=False),
+        floats(
+            20,
+            5_000_000,
+            data_page_size=100_000_000,
+            max_rows_per_page=5_000_000,
+            use_dictionary=False,
+        ),
     ),
     "like Spark's: row groups of 128 MB": (3_000_000, "parquet", floats(20, 1_600_000, **SPARK)),
     "polars": (2_000_000, "parquet", polars_file),

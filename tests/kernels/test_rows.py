@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparrowboost.kernels.rows import gather_rows, random_order, scatter_rows
+from sparrowboost.kernels.rows import columns_to_rows, gather_rows, random_order, scatter_rows
 
 pytestmark = pytest.mark.kernel
 
@@ -87,3 +87,14 @@ def test_all_orders_of_four_are_equally_likely():
     # Chi-square with 23 degrees of freedom: 99.99 % below 58.
     assert len(counts) == 24
     assert sum((c - 1000) ** 2 / 1000 for c in counts.values()) < 58
+
+
+@pytest.mark.parametrize(("d", "n"), [(1, 1), (3, 127), (5, 128), (2, 300), (4, 0)])
+def test_columns_become_rows(d, n):
+    columns = np.random.default_rng(0).integers(0, 256, (d, n), dtype=np.uint8)
+    rows, wider = np.zeros((n, d), np.uint8), np.zeros((n, d + 4), np.uint8)
+    columns_to_rows(columns, rows)
+    columns_to_rows(columns, wider[:, :d])
+    np.testing.assert_array_equal(rows, columns.T)
+    np.testing.assert_array_equal(wider[:, :d], columns.T)
+    assert not wider[:, d:].any()

@@ -256,6 +256,15 @@ def test_a_new_word_in_every_row_takes_bounded_memory_and_hides_no_frequent_one(
     assert finder.finish().categories[0] == "often"
 
 
+def test_of_long_texts_fewer_are_counted_and_a_frequent_one_is_found():
+    finder = BinFinder("x", "category", max_categories=2_000)
+    for k in range(30):
+        texts = [f"{k} {i} ".ljust(20_000, "x") for i in range(100)]
+        finder.add(pa.array([*texts, "often", "often"]))
+        assert sum(map(len, finder._fresh_counts.counts)) < 5_000_000
+    assert finder.finish().categories[0] == "often"
+
+
 @pytest.mark.slow
 def test_threads_that_meet_different_dictionaries_do_not_mix_them_up():
     feature = CategoryFeature("x", tuple(f"w{i}" for i in range(200)))

@@ -391,7 +391,9 @@ def test_how_columns_are_grouped_in_memory_does_not_change_their_bins(tmp_path, 
         together = ingest(tmp_path / name, verbose=0, **how)
         with monkeypatch.context() as patch:
             patch.setattr(
-                IngestPlan, "feature_groups", lambda plan, features, n, **_: ([f] for f in features)
+                IngestPlan,
+                "feature_groups",
+                lambda plan, table, n, **_: ([name] for name in table.features),
             )
             alone = ingest(tmp_path / name, verbose=0, **how)
         assert together.binning.to_json() == alone.binning.to_json()

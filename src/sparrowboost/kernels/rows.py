@@ -82,3 +82,19 @@ def gather_rows(records, order, bins, weight):
         if weighted:
             for j in range(4):
                 weight[i, j] = records[row, d + j]
+
+
+@kernel
+def columns_to_rows(columns, rows):
+    """Transpose bins.
+
+    columns (d, n) uint8  IN
+    rows    (n, d) uint8  OUT  any strides
+    """
+    d, n = columns.shape
+    # As in `bin_codes`: the rows of a block stay in the first-level cache for all columns.
+    for start in range(0, n, 128):
+        stop = min(start + 128, n)
+        for j in range(d):
+            for i in range(start, stop):
+                rows[i, j] = columns[j, i]

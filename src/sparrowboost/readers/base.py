@@ -12,11 +12,12 @@ import itertools
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,21 @@ A = TypeVar("A")
 # As many as a feature has bins: even a sorted column gets a value near each quantile.
 SAMPLE_RUNS = 256
 PARTITION_ROWS = 1 << 16  # of sources with random access
+VALUE_BYTES = 8  # of a value as read, if it is not measured
+
+
+class Reading(NamedTuple):
+    """Bytes that reading a column takes."""
+
+    open: float  # as long as it is being read
+    page: float  # while a page is unpacked: one column at a time
+    row: float  # of a row that is returned
+
+
+def reading_bytes(columns: Iterable[Reading]) -> int:
+    """Bytes that reading these columns side by side takes, without the rows returned."""
+    columns = list(columns)
+    return int(sum(c.open for c in columns) + max((c.page for c in columns), default=0))
 
 
 @dataclass(frozen=True)
@@ -63,6 +79,18 @@ class Source(Protocol):
         """Estimate of the memory that reading takes in addition to the blocks returned."""
         ...
 
+    def reading(self, columns: Sequence[str]) -> list[Reading] | None:
+        """The same by column, if columns can be read in several passes at little more cost."""
+        ...
+
+    def row_bytes(self, columns: Sequence[str]) -> float:
+        """Estimate of the memory that a row of a block takes."""
+        ...
+
+    def limit_reading(self, n_bytes: int) -> None:
+        """Let `sample` take no more memory than this, where columns can be read apart."""
+        ...
+
     def partitions(self) -> list[int]:
         """Rows of each part that can be read on its own; empty if rows only come in order."""
         ...
@@ -88,8 +116,21 @@ class Source(Protocol):
         ...
 
 
+class JoinedColumns:
+    """What sources say whose columns are read together."""
+
+    def reading(self, columns: Sequence[str]) -> list[Reading] | None:
+        return None
+
+    def row_bytes(self, columns: Sequence[str]) -> float:
+        return VALUE_BYTES * len(columns)
+
+    def limit_reading(self, n_bytes: int) -> None:
+        pass
+
+
 @dataclass
-class RandomAccessSource:
+class RandomAccessSource(JoinedColumns):
     """Rows that can be read from any position: arrays, frames, .npy files."""
 
     name: str
@@ -207,6 +248,8 @@ class GuardedSource:
         self.n_rows, self.exact_rows = source.n_rows, source.exact_rows
         self.in_memory = source.in_memory
         self.kind, self.reading_bytes = source.kind, source.reading_bytes
+        self.reading, self.row_bytes = source.reading, source.row_bytes
+        self.limit_reading = source.limit_reading
         self._source, self._file = source, ChangeGuard(path, source.name, was)
 
     def partitions(self) -> list[int]:
@@ -276,9 +319,23 @@ class ConcatenatedSource:
             kind = joined
         return kind
 
+    @cached_property
+    def _largest(self) -> Source:
+        """Files of one table are much alike, and there may be thousands: one stands for all."""
+        return max(self.parts, key=lambda part: max(part.partitions(), default=part.n_rows))
+
     def reading_bytes(self, columns: Sequence[str]) -> int:
-        # Files of one table are much alike, and there may be thousands: one stands for all.
-        return max(self.parts, key=lambda part: part.n_rows).reading_bytes(columns)
+        return self._largest.reading_bytes(columns)
+
+    def reading(self, columns: Sequence[str]) -> list[Reading] | None:
+        return self._largest.reading(columns) if self.partitions() else None
+
+    def row_bytes(self, columns: Sequence[str]) -> float:
+        return self._largest.row_bytes(columns)
+
+    def limit_reading(self, n_bytes: int) -> None:
+        for part in self.parts:
+            part.limit_reading(n_bytes)
 
     def partitions(self) -> list[int]:
         of_parts = [part.partitions() for part in self.parts]

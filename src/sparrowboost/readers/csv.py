@@ -16,7 +16,7 @@ import pyarrow.csv as pcsv
 from pyarrow import types as pt
 
 from sparrowboost.readers.arrays import strings
-from sparrowboost.readers.base import thin
+from sparrowboost.readers.base import JoinedColumns, thin
 from sparrowboost.readers.columns import Kind
 from sparrowboost.readers.infer import (
     CATEGORY,
@@ -66,7 +66,7 @@ BAD_ROW = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
 TOO_LONG = "straddl"  # in the message for a row that does not fit the parser's block
 
 
-class CsvFile:
+class CsvFile(JoinedColumns):
     """One CSV file (plain text) as a source.
 
     Spaces around names, numbers, dates and categories are ignored, as are blank lines. A column

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparrowboost.readers.base import (
+    JoinedColumns,
     RandomAccessSource,
     check_names,
     random_runs,
@@ -43,7 +44,7 @@ SAMPLE_BATCH_ROWS = 16_384
 Rows = Callable[[int, int], pa.RecordBatch]  # of a record batch: first row, number of rows
 
 
-class IpcFile:
+class IpcFile(JoinedColumns):
     """One Arrow IPC (Feather) file as a source.
 
     Arrow reads record batches as a whole, and one may be the whole file. So the wanted rows of

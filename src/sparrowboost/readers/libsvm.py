@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparrowboost.readers.arrays import from_numpy, strings, to_numpy
-from sparrowboost.readers.base import read_errors
+from sparrowboost.readers.base import JoinedColumns, read_errors
 from sparrowboost.readers.columns import Kind
 from sparrowboost.readers.text import CHUNK_BYTES, line_ranges
 from sparrowboost.runtime.errors import DataError
@@ -58,7 +58,7 @@ class _TokenBuffers:
         return self._held
 
 
-class LibsvmFile:
+class LibsvmFile(JoinedColumns):
     """One libsvm file (plain text) as a source: column ``label``, and ``f<i>`` for index i."""
 
     exact_rows = True

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import copy
+import math
+import os
+import threading
+import weakref
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -14,16 +18,31 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparrowboost.readers.arrays import to_numpy
-from sparrowboost.readers.base import DiscardSample, check_names, thin
+from sparrowboost.readers.base import (
+    DiscardSample,
+    Reading,
+    check_names,
+    read_errors,
+    reading_bytes,
+    thin,
+)
 from sparrowboost.readers.columns import Kind, categories, is_text, kind_of, numbers
+from sparrowboost.readers.parquet_sizes import (
+    BUFFER_BYTES,
+    ChunkSizes,
+    chunk_sizes,
+)
 from sparrowboost.runtime.errors import DataError
 
-# A column reader streams through a buffer of this size instead of loading whole column chunks.
-BUFFER_BYTES = 1 << 16
+# Of a file on another machine, whose page headers are not looked at.
 PAGE_BYTES = 1 << 20  # of an uncompressed page, by the usual default of writers
+MEASURED_GROUPS = 4  # row groups whose page headers are looked at: the largest ones,
+MEASURED_PAGES = 200_000  # and so many pages of all columns, but
+MIN_MEASURED_PAGES = 16  # so many of each
 # Strings that were stored as indices into a dictionary take less than this each. Others are read as
 # strings: to make a dictionary of them, the reader would hold all strings of a row group.
 INDEX_BYTES = 4
+OFFSET_BYTES = 8  # of a string or list: where it begins, and whether it is missing
 # Encodings from which Arrow can read dictionaries; not DELTA_...
 ENCODINGS = {"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 # A row group can only be read from its start. With fewer groups than this, random access is too
@@ -45,9 +64,15 @@ MIN_PAGED = 8_192
 TESTED_ROWS = 40 * DRIFT_ROWS  # of each of the two samples that are tested
 QUARTILES = (0.25, 0.5, 0.75)
 
+_keeping = threading.Lock()
+
 
 class ParquetFile:
-    """One Parquet file as a source."""
+    """One Parquet file as a source.
+
+    Its metadata takes up to a kilobyte for each column of each row group, and as long to parse as
+    some rows to read. So it is kept until that of another file is read.
+    """
 
     exact_rows = True
     in_memory = False
@@ -55,6 +80,8 @@ class ParquetFile:
     def __init__(self, path: str, filesystem: Any = None) -> None:
         self.name = path
         self._filesystem = filesystem
+        self._metadata: pq.FileMetaData | None = None
+        self._limit: int | None = None
         with self._open() as file:
             self._schema = file.schema_arrow
             meta = file.metadata
@@ -68,18 +95,31 @@ class ParquetFile:
 
     def _open(self, read_dictionary: Sequence[str] = ()) -> pq.ParquetFile:
         try:
-            return pq.ParquetFile(
+            file = pq.ParquetFile(
                 self.name,
                 filesystem=self._filesystem,
                 read_dictionary=list(read_dictionary),
                 buffer_size=BUFFER_BYTES,
                 page_checksum_verification=True,  # where the writer left any
                 pre_buffer=False,  # the default holds whole row groups in memory
+                metadata=self._metadata,
             )
+            if self._metadata is None:
+                self._keep(file.metadata)
+            return file
         except FileNotFoundError:
             raise DataError(f"{self.name}: no such file.") from None
         except (pa.ArrowInvalid, OSError) as error:
             raise DataError(_unreadable(self.name, error)) from None
+
+    def _keep(self, metadata: pq.FileMetaData) -> None:
+        """Keep this file's metadata, and that of no other file."""
+        with _keeping:
+            for other in [*_keepers]:
+                other._metadata = None
+            _keepers.clear()
+            _keepers.add(self)
+            self._metadata = metadata
 
     def kind(self, column: str) -> Kind:
         return kind_of(column, self._schema.field(column).type)
@@ -92,7 +132,8 @@ class ParquetFile:
         for each column of each row group until Python collects garbage.
         """
         with self._open() as file:
-            leaves = [file.schema.column(i) for i in range(len(file.schema))]
+            schema = (self._metadata or file.metadata).schema
+            leaves = [schema.column(i) for i in range(len(schema))]
         # A column called "a.b" and a field b of column a have the same path, but not the same name.
         return {
             leaf.name: (i, leaf.max_definition_level > 0)
@@ -137,13 +178,75 @@ class ParquetFile:
             )
         }
 
+    @cached_property
+    def _sizes(self) -> dict[str, list[tuple[ChunkSizes, float]]]:
+        """By column, the sizes of its largest chunks, one of each leaf, and values in a row."""
+        with self._open() as file:
+            meta = self._metadata or file.metadata
+            schema = meta.schema
+            groups = [meta.row_group(g) for g in range(meta.num_row_groups)]
+            groups = sorted(groups, key=lambda g: -g.total_byte_size)[:MEASURED_GROUPS]
+            rows = [group.num_rows for group in groups]
+            paths = [schema.column(i).path for i in range(len(schema))]
+            chunks = [
+                max(
+                    ((g.column(i), n) for g, n in zip(groups, rows, strict=True)),
+                    key=lambda chunk: chunk[0].total_uncompressed_size,
+                )
+                for i in range(len(paths) if groups else 0)
+            ]
+        names = set(self._schema.names)
+        sizes: dict[str, list[tuple[ChunkSizes, float]]] = {}
+        for path, (chunk, n_rows), size in zip(
+            paths, chunks, self._look_into([chunk for chunk, _ in chunks]), strict=False
+        ):
+            column = path if path in names else path.split(".")[0]
+            sizes.setdefault(column, []).append((size, chunk.num_values / max(n_rows, 1)))
+        return sizes
+
+    def _look_into(self, chunks: Sequence[Any]) -> list[ChunkSizes]:
+        """The sizes of some column chunks."""
+        if self._filesystem is not None:  # each header would be a request
+            return [
+                ChunkSizes(
+                    page, page, 0, 0, chunk.total_uncompressed_size / max(chunk.num_values, 1)
+                )
+                for chunk in chunks
+                for page in [min(chunk.total_uncompressed_size, PAGE_BYTES)]
+            ]
+        most = max(MIN_MEASURED_PAGES, MEASURED_PAGES // max(len(chunks), 1))
+        with read_errors(self.name):
+            file = os.open(self.name, os.O_RDONLY)
+            try:
+                return [chunk_sizes(file, chunk, most) for chunk in chunks]
+            finally:
+                os.close(file)
+
+    def reading(self, columns: Sequence[str]) -> list[Reading]:
+        """What reading each of these columns takes."""
+        coded = set(self._dictionary_columns(columns))
+        found = []
+        for name in columns:
+            type_, leaves = self._schema.field(name).type, self._sizes.get(name, [])
+            row = sum(n * size.value for size, n in leaves) + OFFSET_BYTES
+            if name in coded:
+                row = 1 if all(size.words <= 256 for size, _ in leaves) else INDEX_BYTES
+            elif pa.types.is_primitive(type_) or pa.types.is_decimal(type_):
+                row = max(type_.bit_width / 8, 1)
+            each = [size.reading(row) for size, _ in leaves]
+            found.append(
+                Reading(sum(r.open for r in each), max((r.page for r in each), default=0), row)
+            )
+        return found
+
     def reading_bytes(self, columns: Sequence[str]) -> int:
-        """Each column's reader holds a page twice, packed and unpacked, and a buffer."""
-        if not self._group_rows:
-            return 0
-        return sum(
-            2 * min(n_bytes, PAGE_BYTES) + BUFFER_BYTES for _, n_bytes, _ in self._chunks(columns)
-        )
+        return reading_bytes(self.reading(columns))
+
+    def row_bytes(self, columns: Sequence[str]) -> float:
+        return sum(column.row for column in self.reading(columns))
+
+    def limit_reading(self, n_bytes: int) -> None:
+        self._limit = n_bytes
 
     def _read(
         self, columns: Sequence[str], rows: int, heads: Mapping[int, int] | None = None
@@ -251,23 +354,27 @@ class ParquetFile:
             yield from self._thinned(file, drifting, rows, rng)
 
     def _column_groups(self, columns: Sequence[str]) -> Iterator[list[str]]:
-        """Columns in groups whose batches have as many rows as they may; at least one in each."""
+        """Columns in groups whose batches have as many rows as they may; at least one in each.
+
+        Reading those of a group stays within the limit, if one was set.
+        """
         most = SAMPLE_BATCH_BYTES / SAMPLE_BATCH_ROWS  # of a row
-        size = {name: n_bytes / max(n_values, 1) for name, n_bytes, n_values in self._first_chunks}
+        limit = math.inf if self._limit is None else self._limit
         group: list[str] = []
-        row = 0.0
-        for name in columns:
-            if group and row + size.get(name, 0) > most:
+        row = open_ = page = 0.0
+        for name, column in zip(columns, self.reading(columns), strict=True):
+            page = max(page, column.page)
+            if group and (row + column.row > most or open_ + column.open + page > limit):
                 yield group
-                group, row = [], 0.0
+                group, row, open_, page = [], 0.0, 0.0, column.page
             group.append(name)
-            row += size.get(name, 0)
+            row += column.row
+            open_ += column.open
         yield group
 
     def _sample_batch_rows(self, columns: Sequence[str]) -> int:
         """Rows to decode at a time; fewer if strings make them long."""
-        chunks = self._chunks(columns)
-        row = sum(n_bytes / max(n_values, 1) for _, n_bytes, n_values in chunks)
+        row = self.row_bytes(columns)
         return max(1, min(SAMPLE_BATCH_ROWS, int(SAMPLE_BATCH_BYTES / max(row, 1))))
 
     def _thinned(
@@ -298,6 +405,9 @@ class ParquetFile:
         share = rows / sum(heads.values())
         for batch in self._read_from(file, columns, self._sample_batch_rows(columns), heads):
             yield thin(batch, share, rng)
+
+
+_keepers: weakref.WeakSet[ParquetFile] = weakref.WeakSet()  # of metadata: one at most
 
 
 class _Joined:

@@ -36,6 +36,8 @@ from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.threads import prefetch
 
 ColumnLike = Any  # a column's name or number, an array of values, or the path of a .npy file
+# Columns, rows of a block, partitions -> blocks, of which only `num_rows` and `column` are used.
+ReadBlocks = Callable[[Sequence[str], int, Sequence[int] | None], Iterator[Any]]
 AHEAD = 2  # blocks that wait between two stages of the pipeline
 
 
@@ -89,9 +91,15 @@ class Table:
         extra = [c.name for c in (self.label, self.weight) if c is not None and c.external is None]
         return [*self.features, *extra]
 
-    def blocks(self, rows: int, only: Sequence[int] | None = None) -> Generator[CodedBlock]:
-        """All rows in order, or those of some partitions; labels are encoded in that order."""
-        source = prefetch(self.source.blocks(self.read_columns, rows, only), AHEAD)
+    def blocks(
+        self, rows: int, only: Sequence[int] | None = None, read: ReadBlocks | None = None
+    ) -> Generator[CodedBlock]:
+        """All rows in order, or those of some partitions; labels are encoded in that order.
+
+        `read`: how to read them, if not by `Source.blocks`.
+        """
+        read = read or self.source.blocks
+        source = prefetch(read(self.read_columns, rows, only), AHEAD)
         with closing(source) as batches:
             for row, batch in self._numbered(batches, only):
                 with self._located(row):

@@ -18,7 +18,7 @@ from sparrowboost.readers.formats import Kind, categories, numbers
 from sparrowboost.readers.table import AHEAD, Table
 from sparrowboost.runtime.memory import release
 from sparrowboost.runtime.progress import Progress, Task
-from sparrowboost.runtime.threads import prefetch
+from sparrowboost.runtime.threads import ordered_map, prefetch
 from sparrowboost.store.binning import (
     DTYPES,
     MAX_BINS,
@@ -28,10 +28,11 @@ from sparrowboost.store.binning import (
     Feature,
     NumberFeature,
 )
-from sparrowboost.store.plan import SAMPLING, IngestPlan, sample_rows
+from sparrowboost.store.plan import CATEGORY_BYTES, SAMPLING, IngestPlan, sample_rows
 from sparrowboost.store.text_check import Tally, find_fault, warn_of_texts
 
-SAMPLE_BLOCK_ROWS = 16_384  # of a block, where the sample is all rows
+SAMPLE_BLOCK_ROWS, SAMPLE_BLOCK_BYTES = 16_384, 2 << 20  # of a block, if the sample is all rows
+MIN_LONG_CATEGORIES = 64  # counted at once, however long they are
 SMALL_DICTIONARY = 64  # with more categories, those in use are picked before they are counted
 
 Sampled = tuple[pa.RecordBatch | DiscardSample, npt.NDArray[np.float32] | None]  # and weights
@@ -51,18 +52,32 @@ def find_bins(
     row_bytes = 0.0
     faults: list[tuple[str, str]] = []
     with progress.task("finding bins", None) as task, ThreadPoolExecutor(plan.n_jobs) as pool:
-        for names in plan.feature_groups(table.features, n_rows, weighted=weighted):
+
+        def find(names: list[str]) -> tuple[list[Feature], float, list[tuple[str, str]]]:
             limit = plan.max_categories(len(names))
             finders = {name: BinFinder(name, table.features[name], limit) for name in names}
-            with closing(prefetch(_sample(table, names, seed, weighted=weighted), AHEAD)) as sample:
-                row_bytes += _add_sample(sample, finders, task)
-            features += pool.map(BinFinder.finish, finders.values())
-            faults += [
+            sample = _sample(table, names, seed, weighted=weighted)
+            if plan.n_samplers == 1:
+                with closing(prefetch(sample, AHEAD)) as ahead:
+                    n_bytes = _add_sample(ahead, finders, task)
+                found = list(pool.map(BinFinder.finish, finders.values()))
+            else:
+                n_bytes = _add_sample(sample, finders, task)
+                found = [finder.finish() for finder in finders.values()]
+            release()
+            return found, n_bytes, [
                 (name, finder.fault)
                 for name, finder in finders.items()
                 if finder.fault is not None and name not in table.categorical
-            ]
-            release()
+            ]  # fmt: skip
+
+        groups = plan.feature_groups(table, n_rows, weighted=weighted)
+        n = plan.n_samplers
+        results = map(find, groups) if n == 1 else ordered_map(find, groups, n, n)
+        for found, n_bytes, some in results:
+            features += found
+            row_bytes += n_bytes
+            faults += some
     warn_of_texts(faults)
     return Binning(tuple(features)), max(row_bytes, 1.0)
 
@@ -70,7 +85,9 @@ def find_bins(
 def _sample(table: Table, names: Sequence[str], seed: int, *, weighted: bool) -> Iterator[Sampled]:
     """A random sample of some columns, block by block."""
     if weighted:
-        yield from table.weighted_rows(names, SAMPLE_BLOCK_ROWS)
+        row_bytes = max(table.source.row_bytes(names), 1)
+        rows = max(1, min(SAMPLE_BLOCK_ROWS, int(SAMPLE_BLOCK_BYTES / row_bytes)))
+        yield from table.weighted_rows(names, rows)
         return
     # The same state for all groups: how columns are grouped does not change their samples.
     rng = np.random.default_rng([seed, SAMPLING])
@@ -117,7 +134,8 @@ class BinFinder:
     name : str
     kind : Kind
     max_categories : int
-        Categories that are counted at once. When there are more, the rarest are dropped.
+        Categories that are counted at once. When there are more, the rarest are dropped. Of long
+        texts fewer are counted.
     """
 
     def __init__(self, name: str, kind: Kind, max_categories: int = 50_000) -> None:
@@ -129,6 +147,7 @@ class BinFinder:
         self._weights: list[npt.NDArray[np.float32]] = []
         self._kept_counts = Tally()
         self._fresh_counts = Tally()
+        self._longest = 0.0  # mean bytes of the categories of a block
         self.fault: str | None = None  # what is odd about a column of text, once it is finished
 
     def add(self, array: pa.Array, weight: npt.NDArray[np.float32] | None = None) -> None:
@@ -152,8 +171,15 @@ class BinFinder:
         if len(names) > SMALL_DICTIONARY:
             used = np.flatnonzero(counts)
             names, counts = names.take(from_numpy(used)), counts[used]
+        self._longest = max(self._longest, names.nbytes / max(len(names), 1))
         self._fresh_counts.add(names.to_pylist(), counts.tolist(), len(codes))
-        self._fresh_counts.drop_rarest(self._max_categories)
+        self._fresh_counts.drop_rarest(self._most())
+
+    def _most(self) -> int:
+        """Categories that are counted at once; fewer where texts are long."""
+        n_bytes = CATEGORY_BYTES / 2 + 2 * self._longest
+        fewer = int(self._max_categories * CATEGORY_BYTES / max(n_bytes, CATEGORY_BYTES))
+        return max(MIN_LONG_CATEGORIES, fewer)
 
     def forget(self) -> None:
         """Drop what was added since the last `keep`."""
@@ -164,7 +190,7 @@ class BinFinder:
         """Keep what was added so far."""
         self._kept += self._fresh
         self._kept_counts.update(self._fresh_counts)
-        self._kept_counts.drop_rarest(self._max_categories)
+        self._kept_counts.drop_rarest(self._most())
         self.forget()
 
     def finish(self) -> Feature:

@@ -259,6 +259,24 @@ def _fields_of(feature: Feature) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
+class BinnedBatch:
+    """Rows whose features are binned already, and their other columns.
+
+    It has those properties of a record batch that are asked for.
+    """
+
+    bins: Bins  # (d, n)
+    others: pa.RecordBatch
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.bins.shape[1])
+
+    def column(self, name: str) -> pa.Array:
+        return self.others.column(name)
+
+
+@dataclass(frozen=True)
 class Binning:
     """All features of a table, in the order of the columns of its bins."""
 
@@ -273,8 +291,13 @@ class Binning:
         """(d,) number of bins of each feature, with that of missing values."""
         return np.array([feature.n_values + 1 for feature in self.features], np.int64)
 
-    def apply(self, batch: pa.RecordBatch, out: Bins) -> None:
+    def apply(self, batch: pa.RecordBatch | BinnedBatch, out: Bins) -> None:
         """Bin a row block into `out` (n, d), any strides."""
+        if isinstance(batch, BinnedBatch):
+            from sparrowboost.kernels.rows import columns_to_rows
+
+            columns_to_rows(batch.bins, out)
+            return
         codes: dict[int, CodedColumn] = {}
         jobs: dict[int, Job] = {}
         for j, feature in enumerate(self.features):

@@ -188,9 +188,11 @@ def ingest(
             memory=plan.shuffle_bytes,
             seed=seed,
         )
+        if plan.columns is not None:
+            row_bytes = 2.0 * len(table.features)  # bins by column, and by row
         block_rows = plan.block_rows(row_bytes, MAX_BLOCK_ROWS)
         rows = StagedRows(
-            RowPass(table, binning, store, stages, block_rows, n_jobs, seed).run,
+            RowPass(table, binning, store, stages, block_rows, n_jobs, seed, plan.columns).run,
             stage_rows=np.cumsum([stage.n_rows for stage in stages]).tolist(),
             n_bytes=plan.n_bytes,
             close=stack.pop_all(),

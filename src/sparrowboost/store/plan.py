@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sparrowboost.readers.formats import Kind
+from sparrowboost.readers.base import reading_bytes
 from sparrowboost.readers.table import AHEAD, Table
 from sparrowboost.runtime.budget import LIBRARIES, Budget, blocks_in_flight, default_parts
 from sparrowboost.runtime.memory import CODE_BYTES, held
 from sparrowboost.runtime.progress import log
 from sparrowboost.store.binning import WORK_DTYPES
+from sparrowboost.store.column_pass import ColumnPlan, least_reading, plan_columns
 from sparrowboost.store.shuffle import MIN_MEMORY, largest_block
 from sparrowboost.store.stored import Layout
 
@@ -36,31 +37,44 @@ class IngestPlan:
     shuffle_bytes: int
     n_bytes: int  # of all that reading and binning takes
     n_jobs: int
+    columns: ColumnPlan | None  # None: columns are read together
 
     def block_rows(self, row_bytes: float, maximum: int) -> int:
         """Rows of a block, if each takes `row_bytes`."""
         return max(1, min(maximum, int(self.block_bytes / row_bytes)))
 
+    @property
+    def n_samplers(self) -> int:
+        """Threads, each of which finds the bins of a group of features."""
+        return 1 if self.columns is None else self.columns.n_readers
+
     def max_categories(self, n_features: int) -> int:
         """Categories that are counted at once for each of n features."""
-        return max(MIN_CATEGORIES, self.sample_bytes // (CATEGORY_BYTES * n_features))
+        share = self.sample_bytes // self.n_samplers
+        return max(MIN_CATEGORIES, share // (CATEGORY_BYTES * n_features))
 
     def feature_groups(
-        self, features: Mapping[str, Kind], n_rows: int, *, weighted: bool = False
+        self, table: Table, n_rows: int, *, weighted: bool = False
     ) -> Iterator[list[str]]:
         """Features in groups whose sample fits in memory; at least one in each."""
-        sample = min(sample_rows(len(features)), n_rows)
+        sample, share = min(sample_rows(len(table.features)), n_rows), 1.0 / self.sample_bytes
+        share *= self.n_samplers
+        # Those of a weighted sample are read together, others a few at a time.
+        reading = table.source.reading([*table.features]) if weighted and self.columns else None
         group: list[str] = []
-        n_bytes = 0
-        for name, kind in features.items():
+        used = 0.0
+        for j, (name, kind) in enumerate(table.features.items()):
             needed = MIN_CATEGORIES * CATEGORY_BYTES
             if kind != "category":
                 needed = sample * (WORK_DTYPES[kind]().itemsize + 4 * weighted)
-            if group and n_bytes + needed > self.sample_bytes:
+            part = needed * share
+            if reading is not None and self.columns is not None:
+                part = max(part, reading_bytes([reading[j]]) / self.columns.reader_bytes)
+            if group and used + part > 1:
                 yield group
-                group, n_bytes = [], 0
+                group, used = [], 0.0
             group.append(name)
-            n_bytes += needed
+            used += part
         yield group
 
     @classmethod
@@ -69,8 +83,9 @@ class IngestPlan:
 
         `trained`: the rows are trained on while they are read, which the limit must allow for, too.
         """
+        source, names = table.source, table.read_columns
+        reading = least_reading(source, names)
         libraries = held()
-        reading = table.source.reading_bytes(table.read_columns)
         in_memory = table.source.in_memory
         # What the caller holds is not counted: the limit then is for what ingest adds to it.
         parts = {} if in_memory else {LIBRARIES: libraries, "reading": reading}
@@ -82,8 +97,13 @@ class IngestPlan:
             training = Budget(limit, {**fixed, **training_parts(table, shuffle_bytes, n_jobs)})
             budget = max(budget, training, key=lambda some: some.total)
         budget.check()
-        free = limit // 2 if in_memory else limit - libraries - reading
-        quarter = free // 4
+        free = limit // 2 if in_memory else limit - libraries
+        columns = plan_columns(
+            source, names, max(reading, min(free // 2, free - MIN_BUFFERS)), n_jobs
+        )
+        reading = source.reading_bytes(names) if columns is None else columns.n_bytes
+        source.limit_reading(reading if columns is None else columns.reader_bytes)
+        quarter = (free - reading) // 4
         # Blocks wait before and after binning, and each thread works on one; allocators keep half
         # as much again.
         blocks = 3 * blocks_in_flight(AHEAD, n_jobs) // 2
@@ -98,6 +118,7 @@ class IngestPlan:
             shuffle_bytes=shuffle_bytes,
             n_bytes=reading + blocks * block_bytes + shuffle_bytes,
             n_jobs=n_jobs,
+            columns=columns,
         )
         log.debug("limit=%d libraries=%d plan=%s", limit, libraries, plan)
         return plan

@@ -17,6 +17,7 @@ from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.progress import Progress, Task, log
 from sparrowboost.runtime.threads import ordered_map
 from sparrowboost.store.binning import Binning
+from sparrowboost.store.column_pass import BinnedColumns, ColumnPlan
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.shuffle import Records
 from sparrowboost.store.stages import Stage
@@ -42,6 +43,8 @@ class RowPass:
         Threads that bin.
     seed : int
         The random state that goes into the manifest.
+    columns : ColumnPlan, optional
+        How to read columns apart; by default, they are read together.
     """
 
     table: Table
@@ -51,6 +54,7 @@ class RowPass:
     block_rows: int
     n_jobs: int
     seed: int
+    columns: ColumnPlan | None = None
 
     def run(self, progress: Progress, stop: threading.Event) -> Iterator[Dataset | None]:
         """Read all rows: yields the data set after each stage, at last the finished one.
@@ -83,8 +87,13 @@ class RowPass:
         """Bin all rows and put them into the store; yields after each stage but the last."""
         only = [number for stage in self.stages for number in stage.only or ()] or None
         ends = [stage.n_rows for stage in self.stages] if only else []
+        read = None
+        if self.columns is not None:
+            names, scratch = list(self.table.features), self.store.scratch
+            source = self.table.source
+            read = BinnedColumns(source, self.binning, names, self.columns, scratch).blocks
         with (
-            closing(self.table.blocks(self.block_rows, only)) as blocks,
+            closing(self.table.blocks(self.block_rows, only, read)) as blocks,
             closing(ordered_map(self._bin, blocks, self.n_jobs, self.n_jobs + AHEAD)) as results,
         ):
             for records, codes in results:

@@ -41,6 +41,19 @@ def warm_up(kinds: Iterable[Kind]) -> None:
         if dtype is np.int64:
             bin_by_table(read_only(np.zeros(1, np.uint8)), table, out)
     scatter_rows(byte, table[:1], 0, np.uint64(0), np.uint64(0), byte[None].copy(), zero.copy())
+    warm_up_columns()
     order = np.zeros(1, np.uint32)
     random_order(np.uint64(0), order)
     gather_rows(byte, order, byte[:, :1].copy(), byte[:0])
+
+
+def warm_up_columns() -> None:
+    """Call the kernels that a pass column by column needs."""
+    from sparrowboost.kernels.pages import N_SAID, read_header
+    from sparrowboost.kernels.rows import columns_to_rows
+
+    header, rows = np.zeros(1, np.uint8), np.zeros((3, 3), np.uint8)
+    header.flags.writeable = False
+    read_header(header, np.zeros(N_SAID, np.int64))
+    columns_to_rows(rows, rows.copy())
+    columns_to_rows(rows[:2].copy(), rows[:, :2])  # of records with weights
