@@ -6,8 +6,10 @@ Each has a name of its own here. Where it is, in one or several modules, nobody 
 from __future__ import annotations
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-import pytest
+if TYPE_CHECKING:
+    import pytest
 
 PLACES = {
     "save_seconds": ("learner.checkpoint.SAVE_SECONDS",),
@@ -35,6 +37,7 @@ PLACES = {
     "npy_piece_bytes": ("readers.npy.PIECE_BYTES",),
     "npy_piece_rows": ("readers.npy.PIECE_ROWS",),
     "min_paged": ("readers.parquet.MIN_PAGED",),
+    "text_release_seconds": ("readers.text.RELEASE_SECONDS",),
     "sample_block_rows": (
         "learner.grower.BLOCK_ROWS",
         "learner.scanner.BLOCK_ROWS",
@@ -50,6 +53,7 @@ PLACES = {
     "reader_bytes": ("store.column_pass.READER_BYTES",),
     "scratch_bytes": ("store.column_pass.SCRATCH_BYTES",),
     "max_block_rows": ("store.ingest.MAX_BLOCK_ROWS",),
+    "min_partitions": ("store.ingest.MIN_PARTITIONS",),
     "min_staged_rows": ("store.ingest.MIN_STAGED_ROWS",),
     "n_stages": ("store.ingest.N_STAGES",),
     "bucket_bytes": ("store.shuffle.BUCKET_BYTES",),
@@ -60,9 +64,13 @@ PLACES = {
 }
 
 
-def set_constants(patch: pytest.MonkeyPatch, **values: float) -> None:
-    """Set constants by their names in `PLACES`, until the patch is undone."""
+def set_constants(patch: pytest.MonkeyPatch | None, **values: float) -> None:
+    """Set constants by their names in `PLACES`, until the patch is undone.
+
+    None is for scripts, which set them for good, and may not have the memory for pytest.
+    """
     for name, value in values.items():
         for place in PLACES[name]:
             module, constant = f"sparrowboost.{place}".rsplit(".", 1)
-            patch.setattr(import_module(module), constant, value)
+            set_it = patch.setattr if patch is not None else setattr
+            set_it(import_module(module), constant, value)

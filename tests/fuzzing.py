@@ -25,8 +25,7 @@ import pyarrow.parquet as pq
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-import sparrowboost.readers.parquet as parquet
-import sparrowboost.readers.text as text
+from constants import set_constants
 from helpers import naive_rows, small_table, stored_rows
 from sparrowboost import SparrowError, ingest
 from sparrowboost.readers.formats import plain_words
@@ -259,7 +258,10 @@ def fuzz(name: str, examples: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    parquet.MIN_PAGED = 1  # decode pages however few rows there are
-    text.RELEASE_SECONDS = 2 * HANG_SECONDS  # a file that Arrow does not give back is a hang
+    set_constants(
+        None,
+        min_paged=1,  # decode pages however few rows there are
+        text_release_seconds=2 * HANG_SECONDS,  # a file that Arrow does not give back is a hang
+    )
     for name in sys.argv[3:]:
         fuzz(name, int(sys.argv[1]), Path(sys.argv[2]))

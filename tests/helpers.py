@@ -81,6 +81,12 @@ def open_files(folder) -> tuple[int, int]:
     return len(links), n_bytes
 
 
+def python_path(**env) -> dict[str, str]:
+    """The environment of a script that imports what tests share, such as this module."""
+    paths = (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))} | env
+
+
 NOBODY = 65_534
 
 as_nobody = pytest.mark.skipif(

@@ -2,18 +2,16 @@ from __future__ import annotations
 
 import json
 import os
-import random
-import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 
 from builders import assert_same_trees, clean
 from constants import set_constants
-from sparrowboost import DataError, Dataset, Model, StoreError, ingest, train
+from helpers import python_path
+from sparrowboost import DataError, Model, StoreError, ingest, train
 from sparrowboost.learner.checkpoint import Checkpoint
 from sparrowboost.learner.events import SampleDrawn, TreeAdded
 
@@ -58,7 +56,7 @@ KINDS = {
     "exponential": {"sample_size": 3_000, "theta": 0.8, "loss": "exponential"},
     "paper": {"sample_size": 3_000, "theta": 0.8, "loss": "exponential", "stopping": "paper"},
 }
-COMMON = {"n_estimators": 40, "max_leaves": 6, "learning_rate": 0.3, "random_state": 3}
+COMMON = {"n_estimators": 24, "max_leaves": 6, "learning_rate": 0.3, "random_state": 3}
 
 
 def run(dataset, kind, **more):
@@ -126,7 +124,8 @@ def test_more_trees_may_be_asked_for(dataset, kind, tmp_path):
 def test_the_best_tree_is_remembered(dataset, rows, kind, tmp_path):
     X, y = rows
     noise = np.random.default_rng(1).random(N) < 0.4
-    kwargs = {"valid": (X, y ^ noise), "early_stopping_rounds": 4, "eval_metric": "auc"}
+    kwargs = {"valid": (X, y ^ noise), "early_stopping_rounds": 4, "eval_metric": "auc",
+              "n_estimators": 40}  # fmt: skip
     straight = run(dataset, kind, **kwargs)
     with pytest.raises(CrashError):
         run(dataset, kind, checkpoint=tmp_path, callbacks=[crash_at(5)], **kwargs)
@@ -136,19 +135,21 @@ def test_the_best_tree_is_remembered(dataset, rows, kind, tmp_path):
 @pytest.mark.slow
 def test_strata_on_the_disk_are_those_of_the_checkpoint(dataset, tmp_path):
     # Crash while rows are on their way between strata, after many draws.
-    straight = run(dataset, "sampled", n_estimators=120)
-    for tree in range(5, 120, 9):
+    straight = run(dataset, "sampled", n_estimators=70)
+    for tree in range(5, 70, 5):
         with pytest.raises(CrashError):
-            run(dataset, "sampled", n_estimators=120, checkpoint=tmp_path,
+            run(dataset, "sampled", n_estimators=70, checkpoint=tmp_path,
                 callbacks=[crash_at(tree)])  # fmt: skip
     assert (tmp_path / "strata.bin").stat().st_size > 0
-    resumed = run(dataset, "sampled", n_estimators=120, checkpoint=tmp_path)
+    resumed = run(dataset, "sampled", n_estimators=70, checkpoint=tmp_path)
     assert_same_trees(resumed, straight)
 
 
 @pytest.mark.slow
 def test_scratch_is_at_most_twice_the_rows(dataset, tmp_path):
-    run(dataset, "sampled", n_estimators=150, checkpoint=tmp_path)
+    events = []
+    run(dataset, "sampled", n_estimators=60, checkpoint=tmp_path, callbacks=[events.append])
+    assert events[-1].rows_read > 5 * N  # each was written again
     row = D + 1 + 4 + 4
     assert N * row / 2 < (tmp_path / "strata.bin").stat().st_size <= 2.5 * N * row
 
@@ -195,7 +196,6 @@ def test_a_folder_that_cannot_be_made_is_told(dataset, tmp_path):
         run(dataset, "sampled", checkpoint=tmp_path / "file/run")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("what", ["checkpoint.json", "model", "state"])
 def test_damage_is_told_and_nothing_is_trained_on_it(dataset, tmp_path, what):
     with pytest.raises(CrashError):
@@ -238,40 +238,40 @@ def test_damage_to_the_strata_is_told_when_they_are_read(dataset, tmp_path):
         run(dataset, "sampled", checkpoint=tmp_path)
 
 
-CHILD = f"""
-import sys, sparrowboost.sampling.strata
+KILLS = f"""
+import random, sys
+from pathlib import Path
+from constants import set_constants
+from helpers import python_path
+from forks import killed, load, run
 from sparrowboost import Dataset, train
-sparrowboost.sampling.strata.CHUNK_ROWS = {CHUNK_ROWS}
-store, run, out = sys.argv[1:]
-model = train(Dataset(store), checkpoint=run, verbose=0, n_estimators=400, max_leaves=6,
-              learning_rate=0.3, random_state=3, sample_size=3_000, theta=0.8)
-model.save_model(out)
+
+store, folder = map(Path, sys.argv[1:])
+set_constants(None, chunk_rows={CHUNK_ROWS})
+
+def job(checkpoint=folder / "run", out="model.json"):
+    model = train(
+        Dataset(store), checkpoint=checkpoint, verbose=0, n_estimators=100, max_leaves=6,
+        learning_rate=0.3, random_state=3, sample_size=3_000, theta=0.8,
+    )
+    model.save_model(folder / out)
+
+load()
+run(lambda: job(None, "straight.json"))
+dice = random.Random(0)
+n_kills = 0
+while n_kills < 12 and killed(job, (folder / "run/checkpoint.json").exists, dice.uniform(0, 0.6)):
+    n_kills += 1
+run(job)
+print(n_kills)
 """
 
 
 @pytest.mark.slow
 def test_killed_at_random_moments_it_goes_on_to_the_same_model(dataset, tmp_path):
-    call = [sys.executable, "-c", CHILD, str(dataset.path), str(tmp_path / "run")]
-    call.append(str(tmp_path / "model.json"))
-    dice = random.Random(0)
-    kills = 0
-    for _ in range(12):
-        child = subprocess.Popen(call)
-        # Once it trains: what comes before is the same each time.
-        while not (tmp_path / "run/checkpoint.json").exists() and child.poll() is None:
-            time.sleep(0.01)
-        time.sleep(dice.uniform(0.0, 1.6))
-        child.send_signal(signal.SIGKILL)
-        if child.wait() == 0:
-            break
-        kills += 1
-    assert kills >= 3
-    assert subprocess.run(call, check=True).returncode == 0
-    straight = train(
-        Dataset(dataset.path), verbose=0, n_estimators=400, max_leaves=6, learning_rate=0.3,
-        random_state=3, sample_size=3_000, theta=0.8,
-    )  # fmt: skip
-    straight.save_model(tmp_path / "straight.json")
+    call = [sys.executable, "-c", KILLS, str(dataset.path), str(tmp_path)]
+    done = subprocess.run(call, env=python_path(), check=True, stdout=subprocess.PIPE)
+    assert int(done.stdout) >= 8
     assert (tmp_path / "model.json").read_bytes() == (tmp_path / "straight.json").read_bytes()
     left = set(os.listdir(tmp_path / "run"))
     assert {"checkpoint.json", "result.json", "strata.bin", "lock"} <= left

@@ -69,10 +69,7 @@ def auc_of(model, rows):
 def test_the_same_seed_gives_the_same_model_whatever_the_threads(
     dataset, loss, stopping, sample_size, monkeypatch
 ):
-    set_constants(monkeypatch, sample_block_rows=512)
-    monkeypatch.setattr(
-        sparrowboost.learner.scanner, "PART_VALUES", 2_000
-    )  # several parts for each job
+    set_constants(monkeypatch, sample_block_rows=512, part_values=2_000)  # several parts for each
     kwargs = {"loss": loss, "stopping": stopping, "sample_size": sample_size, "theta": 0.9}
     kwargs |= {"n_estimators": 25, "max_leaves": 8, "learning_rate": 0.3, "random_state": 4}
     first, events = listen(dataset, n_jobs=1, **kwargs)

@@ -19,7 +19,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sparrowboost.store.ingest
-import sparrowboost.store.shuffle
 from builders import assert_same_trees, made_rows
 from constants import set_constants
 from fuzzing import FORMATS, a_bit, damage, damaged, fuzzing
@@ -100,9 +99,9 @@ def survives(cases, whole, others, check, error):
 @pytest.fixture
 def small_buckets(monkeypatch):
     """Let a store of few rows have many blocks."""
-    for name, value in (("BUCKET_BYTES", 2_000), ("MIN_MEMORY", 4_000), ("SEGMENT_BYTES", 400)):
-        monkeypatch.setattr(sparrowboost.store.shuffle, name, value)
-    set_constants(monkeypatch, max_block_rows=400)
+    set_constants(
+        monkeypatch, max_block_rows=400, bucket_bytes=2_000, min_memory=4_000, segment_bytes=400
+    )
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ import pytest
 import sparrowboost.model.predict
 from builders import made_rows
 from cgroups import memory_group
-from helpers import small_table
+from helpers import python_path, small_table
 from sparrowboost import MemoryLimitError, ingest, train, write_predictions
 from sparrowboost.cli import main
 from sparrowboost.datasets import make_large
@@ -30,12 +30,13 @@ ROWS, VALID_ROWS = 1_000_000, 200_000
 # there are would all be scanned, none drawn.
 JOB = """
 import json, sys
-import sparrowboost, sparrowboost.learner.planning
+import sparrowboost
+from constants import set_constants
 from sparrowboost.runtime.memory import peak_rss
 from sparrowboost.model.predictions import write_predictions
 
 source, valid, folder, limit = sys.argv[1:]
-sparrowboost.learner.planning.WHOLE_VALUES = 0
+set_constants(None, whole_values=0)
 peaks, samples = {}, []
 dataset = sparrowboost.ingest(source, label="y", memory_limit=limit, verbose=0)
 peaks["ingest"] = peak_rss()
@@ -53,8 +54,7 @@ print(json.dumps({"peaks": peaks, "samples": samples[-1], "trees": model.n_trees
 
 # The same where rows are read while others are trained on.
 EARLY = JOB.replace('label="y", memory', 'label="y", wait=False, memory').replace(
-    "WHOLE_VALUES = 0\n",
-    "WHOLE_VALUES = 0\nfrom sparrowboost.store import ingest\ningest.MIN_PARTITIONS = 6\n",
+    "whole_values=0", "whole_values=0, min_partitions=6"
 )
 
 
@@ -69,8 +69,9 @@ def data(tmp_path_factory):
     make_large(folder / "train.parquet", ROWS)
     make_large(folder / "valid.parquet", VALID_ROWS, stream=1)
     # Once without a group: compiling takes more memory than the smallest limits allow.
-    words = [folder / "train.parquet", folder / "valid.parquet", folder, "1GB"]
-    subprocess.run([sys.executable, "-c", JOB, *map(str, words)], check=True, capture_output=True)
+    words = [folder / "valid.parquet", folder / "valid.parquet", folder, "1GB"]
+    call = [sys.executable, "-c", JOB, *map(str, words)]
+    subprocess.run(call, env=python_path(), check=True, capture_output=True)
     return folder
 
 
@@ -82,7 +83,7 @@ def run(limit, argv, folder):
             os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     try:
         with memory_group(parse_size(limit)) as group:
-            return group.run([sys.executable, *map(str, argv)], env={"TMPDIR": str(folder)})
+            return group.run([sys.executable, *map(str, argv)], env=python_path(TMPDIR=str(folder)))
     except LookupError as error:
         pytest.skip(f"no memory cgroup can be made: {error}")
 

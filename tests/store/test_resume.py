@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
-import random
-import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import sparrowboost.store.shuffle
+import sparrowboost.store.ingest
 import sparrowboost.store.writer
 from constants import set_constants
-from sparrowboost import DataError, Dataset, StoreError, ingest
+from helpers import python_path
+from sparrowboost import DataError, Dataset, StoreError, ingest, load_model
 
 N = 60_000
 
@@ -25,12 +23,14 @@ N = 60_000
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
     rng = np.random.default_rng(0)
+    number, word = rng.normal(size=N), rng.choice(["red", "green", "blue"], N)
+    high = number + (word == "red") + rng.normal(size=N) > 0
     table = pa.table(
         {
-            "number": rng.normal(size=N),
-            "word": rng.choice(["red", "green", "blue"], N),
+            "number": number,
+            "word": word,
             "w": rng.random(N).astype("f4"),
-            "y": np.where(np.arange(N) < N * 0.9, "no", rng.choice(["yes", "no"], N)),
+            "y": np.where((np.arange(N) < N * 0.9) | high, "no", "yes"),
         }
     )
     path = tmp_path_factory.mktemp("resume") / "t.parquet"
@@ -40,9 +40,9 @@ def source(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    set_constants(monkeypatch, max_block_rows=3_000)
-    for name, value in (("BUCKET_BYTES", 20_000), ("MIN_MEMORY", 50_000), ("SEGMENT_BYTES", 500)):
-        monkeypatch.setattr(sparrowboost.store.shuffle, name, value)
+    set_constants(
+        monkeypatch, max_block_rows=3_000, bucket_bytes=20_000, min_memory=50_000, segment_bytes=500
+    )
 
 
 def make(source, path, **more):
@@ -145,40 +145,57 @@ def test_what_cannot_be_resumed_is_told(source, tmp_path):
         ingest(source, label=np.zeros(N), path=tmp_path / "s", resume=True)
 
 
-CHILD = """
-import sys, time, sparrowboost.store.ingest as build
+KILLS = """
+import random, sys, time
+from pathlib import Path
+from constants import set_constants
+from forks import killed, load, run
 from sparrowboost.cli import main
-build.MAX_BLOCK_ROWS = 1_000
-put = build.StoreWriter.put
+from sparrowboost.store.writer import StoreWriter
+
+source, folder = map(Path, sys.argv[1:])
+set_constants(None, max_block_rows=1_000)
+put = StoreWriter.put
+
 def slowly(self, *args):
     time.sleep(0.01)
     return put(self, *args)
-build.StoreWriter.put = slowly
-sys.exit(main(sys.argv[1:]))
+
+StoreWriter.put = slowly
+words = f"train {source} --label y --weight w --n-estimators 60 --max-leaves 6 "
+words += "--sample-size 4000 --theta 0.8 -q -o"
+
+def job(out="model.json", more=("--checkpoint", str(folder / "run"))):
+    assert main([*words.split(), str(folder / out), *more]) == 0
+
+load()
+run(lambda: job("straight.json", ()))
+dice = random.Random(1)
+while_read = while_trained = 0
+manifest = folder / "run/store/manifest.json"
+for k in range(12):  # the first while rows are read: 60 blocks take at least 0.6 seconds
+    began = folder / "run" if k < 5 else manifest
+    if not killed(job, began.exists, dice.uniform(0, 0.5 if k < 5 else 0.2)):
+        break
+    if manifest.exists():
+        while_trained += 1
+    else:
+        while_read += 1
+run(job)
+print(while_read, while_trained)
 """
 
 
 @pytest.mark.slow
 def test_the_whole_job_killed_at_random_moments(source, tmp_path):
-    call = ["train", str(source), "--label", "y", "--weight", "w", "--n-estimators", "300",
-            "--max-leaves", "6", "--sample-size", "4000", "--theta", "0.8", "-q"]  # fmt: skip
-    straight = [*call, "-o", str(tmp_path / "straight.json")]
-    subprocess.run([sys.executable, "-c", CHILD, *straight], check=True)
-    call += ["-o", str(tmp_path / "model.json"), "--checkpoint", str(tmp_path / "run")]
-    dice = random.Random(1)
-    kills = 0
-    for _ in range(6):
-        child = subprocess.Popen([sys.executable, "-c", CHILD, *call])
-        while not (tmp_path / "run").exists() and child.poll() is None:
-            time.sleep(0.01)
-        time.sleep(1 + dice.uniform(0.0, 2.0) if kills else dice.uniform(0.0, 0.4))
-        child.send_signal(signal.SIGKILL)
-        if child.wait() == 0:
-            break
-        kills += 1
-    assert kills >= 1
-    subprocess.run([sys.executable, "-c", CHILD, *call], check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLS, source, tmp_path],
+        env=python_path(), check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    while_read, while_trained = map(int, done.stdout.split())
+    assert while_read >= 1 and while_trained >= 1
     assert (tmp_path / "model.json").read_bytes() == (tmp_path / "straight.json").read_bytes()
+    assert load_model(tmp_path / "model.json").n_trees > 20
     assert Dataset(tmp_path / "run/store", verify=True).n_rows == N
 
 

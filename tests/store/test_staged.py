@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import sparrowboost.store.shuffle
 import sparrowboost.store.writer
 from builders import assert_same_trees, make_model
 from constants import set_constants
@@ -253,9 +252,7 @@ def test_a_limit_that_is_too_small_for_training_is_refused_before_rows_are_read(
     monkeypatch.setattr(sparrowboost.store.writer.StoreWriter, "put", lambda *args: put.append(1))
     limit = sparrowboost.runtime.memory.rss() + 400_000_000
     for early in (True, False):
-        monkeypatch.setattr(
-            sparrowboost.store.ingest, "MIN_STAGED_ROWS", 10_000 if early else 10**9
-        )
+        set_constants(monkeypatch, min_staged_rows=10_000 if early else 10**9)
         path = tmp_path / "s"
         staged = ingest(file, label="y", verbose=0, wait=False, path=path, memory_limit=limit)
         assert staged.storage.in_stages == early
@@ -315,8 +312,9 @@ def test_the_classifier_reads_while_it_trains(file, monkeypatch):
 
 @pytest.mark.slow
 def test_rows_that_came_later_are_drawn_as_those_before(tmp_path, monkeypatch):
-    for name, n_bytes in (("BUCKET", 100), ("SEGMENT", 20), ("MIN_SEGMENT", 8), ("EXTENT", 60)):
-        monkeypatch.setattr(sparrowboost.store.shuffle, f"{name}_BYTES", n_bytes)
+    set_constants(
+        monkeypatch, bucket_bytes=100, segment_bytes=20, min_segment_bytes=8, extent_bytes=60
+    )
     # Feature n is the row's number, in 100 bins: each shall be stood for by as many rows as it has.
     n = 20_000
     x = np.arange(n) // (n // 100)
