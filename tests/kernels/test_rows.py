@@ -22,17 +22,17 @@ def bucket_of(row, seed, n_buckets):
 
 
 @given(
-    st.integers(0, 60), st.integers(1, 5), st.integers(1, 7), st.integers(1, 20),
-    st.integers(0, 2**63), st.integers(0, 2**40),
+    st.integers(0, 60), st.integers(1, 5), st.integers(1, 8), st.integers(1, 7),
+    st.integers(1, 20), st.integers(0, 2**63), st.integers(0, 2**40),
 )  # fmt: skip
-def test_rows_go_where_the_hash_says_until_a_bucket_is_full(n, width, b, slots, seed, first):
+def test_rows_go_where_the_hash_says_until_a_bucket_is_full(n, width, bands, b, slots, seed, first):
     rng = np.random.default_rng(0)
     records = rng.integers(0, 256, (n, width), dtype=np.uint8)
-    code = rng.integers(0, 2, n).astype(np.uint8)
-    buckets = np.zeros((2 * b, slots, width), np.uint8)
-    fill = np.zeros(2 * b, np.int64)
-    stop = scatter_rows(records, code, 0, np.uint64(first), np.uint64(seed), buckets, fill)
-    expected: list[list[list[int]]] = [[] for _ in range(2 * b)]
+    code = rng.integers(0, bands, n).astype(np.uint8)
+    buckets = np.zeros((bands * b, slots, width), np.uint8)
+    fill = np.zeros(bands * b, np.int64)
+    stop = scatter_rows(records, code, bands, 0, np.uint64(first), np.uint64(seed), buckets, fill)
+    expected: list[list[list[int]]] = [[] for _ in range(bands * b)]
     for i in range(n):
         k = code[i] * b + bucket_of(first + i, seed, b)
         if len(expected[k]) == slots:
@@ -41,21 +41,20 @@ def test_rows_go_where_the_hash_says_until_a_bucket_is_full(n, width, b, slots, 
         expected[k].append(records[i].tolist())
     else:
         assert stop == n
-    assert [buckets[k, : fill[k]].tolist() for k in range(2 * b)] == expected
+    assert [buckets[k, : fill[k]].tolist() for k in range(bands * b)] == expected
 
 
-@given(st.integers(1, 40), st.integers(1, 6), st.booleans(), st.integers(0, 9))
-def test_gathered_rows_are_the_records_taken_apart(n, d, weighted, seed):
+@given(st.integers(1, 40), st.integers(1, 6), st.integers(0, 2), st.integers(0, 9))
+def test_gathered_rows_are_the_records_taken_apart(n, d, n_extra, seed):
     rng = np.random.default_rng(seed)
-    records = rng.integers(0, 256, (n, d + 4 * weighted), dtype=np.uint8)
+    records = rng.integers(0, 256, (n, d + 4 * n_extra), dtype=np.uint8)
     order = rng.permutation(n)[: max(1, n // 2)].astype(np.uint32)
     for run in (gather_rows, gather_rows.py_func):
         bins = np.empty((len(order), d), np.uint8)
-        weight = np.empty((len(order) * weighted, 4), np.uint8)
-        run(records, order, bins, weight)
+        extra = np.empty((len(order), 4 * n_extra), np.uint8)
+        run(records, order, bins, extra)
         np.testing.assert_array_equal(bins, records[order, :d])
-        if weighted:
-            np.testing.assert_array_equal(weight, records[order, d:])
+        np.testing.assert_array_equal(extra, records[order, d:])
 
 
 def naive_order(seed, n):

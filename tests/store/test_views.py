@@ -38,6 +38,7 @@ class Pieces:
             ]
         self.base, self.path, self.binning = base, base.path, base.binning
         self.classes, self.label_name, self.weighted = base.classes, base.label_name, base.weighted
+        self.targeted, self.n_bands, self.target_span = False, 2, None
         self._count()
 
     def _count(self):
@@ -122,6 +123,7 @@ class FewRows(Pieces):
             n += rows
         self.base = self.binning = self.path = self.label_name = None
         self.classes, self.weighted = (0, 1), False
+        self.targeted, self.n_bands, self.target_span = False, 2, None
         if runs:
             self._count()
         else:

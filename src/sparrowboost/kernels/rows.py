@@ -8,29 +8,30 @@ from sparrowboost.kernels._jit import kernel
 
 
 @kernel
-def scatter_rows(records, code, start, first_row, seed, buckets, fill):
-    """Put each row into the bucket of its label that a hash of its number gives, until one is full.
+def scatter_rows(records, code, n_bands, start, first_row, seed, buckets, fill):
+    """Put each row into the bucket of its band that a hash of its number gives, until one is full.
 
     records   (n, r)    uint8   IN
-    code      (n,)      uint8   IN   label code, 0 or 1
+    code      (n,)      uint8   IN   band: label code, 0 or 1, or band of the target
+    n_bands   int               IN
     start     int               IN   first row of `records` to put
     first_row uint64            IN   number in the source of row 0 of `records`
     seed      uint64            IN
-    buckets   (b, m, r) uint8   OUT  m slots for rows in each; the first half is of code 0
+    buckets   (b, m, r) uint8   OUT  m slots for rows in each; the first b / n_bands are of band 0
     fill      (b,)      int64   OUT  slots in use
 
     Returns the first row that was not put, since its bucket is full, or n. The hash is splitmix64:
     its output passes tests of randomness, and depends only on the seed and the row number.
     """
     n, width = records.shape
-    of_label = np.uint64(buckets.shape[0] // 2)
+    of_band = np.uint64(buckets.shape[0] // n_bands)
     slots = buckets.shape[1]
     for i in range(start, n):
         z = seed + (first_row + np.uint64(i + 1)) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         z = z ^ (z >> np.uint64(31))
-        b = np.uint64(code[i]) * of_label + (((z >> np.uint64(32)) * of_label) >> np.uint64(32))
+        b = np.uint64(code[i]) * of_band + (((z >> np.uint64(32)) * of_band) >> np.uint64(32))
         slot = fill[b]
         if slot == slots:
             return i
@@ -65,23 +66,22 @@ def random_order(seed, order):
 
 
 @kernel
-def gather_rows(records, order, bins, weight):
-    """Rows of a block in another order, split into bins and weight.
+def gather_rows(records, order, bins, extra):
+    """Rows of a block in another order, split into bins and the numbers that follow them.
 
-    records (m, r)  uint8   IN   d bins, and the four bytes of a weight if there are weights
-    order   (n,)    uint32  IN   which rows
-    bins    (n, d)  uint8   OUT
-    weight  (n, 4)  uint8   OUT  bytes of float32; (0, 4) when there are none
+    records (m, r)    uint8   IN   d bins, and e float32: weight and target, of those that there are
+    order   (n,)      uint32  IN   which rows
+    bins    (n, d)    uint8   OUT
+    extra   (n, 4 e)  uint8   OUT  bytes of float32
     """
     n, d = bins.shape
-    weighted = weight.shape[0] > 0
+    n_bytes = extra.shape[1]
     for i in range(n):
         row = order[i]
         for j in range(d):
             bins[i, j] = records[row, j]
-        if weighted:
-            for j in range(4):
-                weight[i, j] = records[row, d + j]
+        for j in range(n_bytes):
+            extra[i, j] = records[row, d + j]
 
 
 @kernel

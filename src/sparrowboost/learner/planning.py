@@ -68,7 +68,8 @@ def plan_training(
     `reading`: bytes that an ingest takes meanwhile.
     """
     libraries = held()
-    d, n, weighted = dataset.n_features, dataset.n_rows, dataset.weighted
+    d, n = dataset.n_features, dataset.n_rows
+    n_extra, targeted = dataset.n_extra, dataset.targeted
     fixed = {
         LIBRARIES: max(libraries, min(ALLOWANCE, int(ALLOWANCE_SHARE * limit))),
         **fixed_parts(
@@ -77,11 +78,12 @@ def plan_training(
             dataset.largest_block,
             n_jobs,
             params.max_leaves,
-            weighted=weighted,
+            n_extra=n_extra,
+            n_bands=dataset.n_bands,
         ),
         **({"reading": reading} if reading else {}),
     }
-    pair, wanted = pair_bytes(d, weighted=weighted), params.sample_size
+    pair, wanted = pair_bytes(d, n_extra=n_extra, targeted=targeted), params.sample_size
     least = min(n, MIN_ROWS if wanted == "auto" else wanted)
     # Validation rows are thinned out where there is little room: samples may have the other half,
     # or what they need.
@@ -92,7 +94,7 @@ def plan_training(
     valid_bytes = max(valid_bytes, watched * BLOCK_ROWS)
     room = free - valid_bytes
     small = n * d <= WHOLE_VALUES if wanted == "auto" else wanted >= n
-    whole = n * whole_row_bytes(d, weighted=weighted)
+    whole = n * whole_row_bytes(d, n_extra=n_extra, targeted=targeted)
     if small and whole <= room:
         return _made(limit, fixed, valid_bytes, whole, Sizes(n, n, whole=True))
     first, most = (FIRST_ROWS, n) if wanted == "auto" else (wanted, wanted)

@@ -126,6 +126,8 @@ def train(
     )
     if not isinstance(dataset, Dataset):
         raise DataError(f"train takes a Dataset, got {type(dataset).__name__}; call ingest first.")
+    if dataset.targeted:
+        raise DataError("training on numbers needs task='regression' support")
     if p.early_stopping_rounds is not None and valid is None:
         raise DataError("early_stopping_rounds needs validation data; pass valid=...")
     for path in (checkpoint, scratch):
@@ -296,7 +298,8 @@ def label_weights(dataset: Dataset) -> tuple[float, float]:
     if dataset.weighted:
         sums[:] = 0
         heaviest = 0.0
-        for _, label, weight in dataset.blocks():
+        for block in dataset.blocks():
+            label, weight = block.label, block.weight
             assert weight is not None
             sums += np.bincount(label, weight, 2)
             heaviest = max(heaviest, float((weight * np.array(factors)[label]).max(initial=0)))

@@ -73,7 +73,8 @@ class Validation:
             blocks = _stored(valid, model, max_rows)
         else:
             blocks = read_labelled(valid, model, read or ReadOptions())
-        self._bins, self._label, self._weight = _load(blocks, max_rows)
+        rows = _load(blocks, max_rows)
+        self._bins, self._label, self._weight = rows.bins, rows.label, rows.weight
         if class_weight is not None:
             factor = np.array(class_weight, np.float32)[self._label]
             self._weight = factor if self._weight is None else factor * self._weight
@@ -149,11 +150,8 @@ def _load(blocks: Iterator[Block], max_rows: int) -> Block:
 
 def _every(step: int, block: Block, start: int = 0) -> Block:
     """Every step-th row, copied so that the others can be freed."""
-    bins, label, weight = block
-    kept = slice(start, None, step)
-    return Block(
-        bins[kept].copy(), label[kept].copy(), None if weight is None else weight[kept].copy()
-    )
+    kept = block.part(slice(start, None, step))
+    return Block._make(None if part is None else part.copy() for part in kept)
 
 
 def _joined(parts: list[Block], step: int) -> Block:
@@ -191,6 +189,6 @@ def _stored(data: Dataset, model: Model, max_rows: int) -> Iterator[Block]:
         for index in blocks:
             if left <= 0:
                 break
-            bins, labels, weight = data.read_block(index)
-            yield Block(bins[:left], labels[:left], None if weight is None else weight[:left])
-            left -= len(labels)
+            block = data.read_block(index)
+            yield block.part(slice(left))
+            left -= len(block.label)

@@ -169,7 +169,7 @@ class _Sums:
         self._totals = np.zeros(5)  # weight, log loss, exponential loss, brier, correct
 
     def add(self, block: Block, model: Model) -> None:
-        bins, label, weight = block
+        bins, label, weight = block.bins, block.label, block.weight
         score = model.score(bins)
         w = np.ones(len(label)) if weight is None else weight.astype(np.float64)
         positive = label == 1

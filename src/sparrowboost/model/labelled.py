@@ -51,12 +51,13 @@ def read_labelled(
         if budget is not None:
             rows = budget.rows(table.source, table.read_columns, len(binning.features))
         with closing(table.blocks(rows)) as blocks:
-            for batch, codes, weights in blocks:
+            for block in blocks:
+                batch = block.batch
                 if columns != binning.names:
                     batch = batch.select(columns).rename_columns(binning.names)
                 bins = FeatureBlock(batch, [], table.source, row).bins(binning)
-                yield Block(bins, codes, weights)
-                row += len(codes)
+                yield Block(bins, block.codes, block.weights, block.targets)
+                row += len(block.codes)
     unknown = [label for label in table.labels.others if not same_label(label, classes[0])]
     if classes[0] is not None and unknown:
         raise DataError(

@@ -33,6 +33,10 @@ class LabelCoder:
     ([1, 0], ('no', 'yes'))
     """
 
+    n_bands = 2
+    largest_share = 1.0  # nothing is known beforehand
+    span = None
+
     def __init__(self, name: str, positive: Value | None = None) -> None:
         self._name = name
         self._positive = positive
@@ -40,14 +44,22 @@ class LabelCoder:
         self._others: set[Value] = set()  # with positive=: some of the other values
         self.classes: tuple[Value | None, Value] | None = None
 
+    def check_type(self, type_: pa.DataType) -> None:
+        """A DataError if values of this type cannot be labels."""
+        if pa.types.is_nested(type_):
+            raise DataError(
+                f"label {self._name!r} has type {type_}; it must have one value per row."
+            )
+
+    def read(self, array: pa.Array) -> tuple[npt.NDArray[np.uint8], None]:
+        """As a `TargetReader` does: codes stand for its bands, and there are no targets."""
+        return self.encode(array), None
+
     def encode(self, array: pa.Array) -> npt.NDArray[np.uint8]:
         """Codes of a block of labels; a RowError for one that is missing."""
         if (codes := self._quick(array)) is not None:
             return codes
-        if pa.types.is_nested(array.type):
-            raise DataError(
-                f"label {self._name!r} has type {array.type}; it must have one value per row."
-            )
+        self.check_type(array.type)
         coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
         values = [_plain(value) for value in coded.dictionary.to_pylist()]
         if coded.null_count or None in values:
@@ -98,9 +110,9 @@ class LabelCoder:
         return self._values.index(value)
 
     @property
-    def n_values(self) -> int:
-        """Number of distinct values so far; there must be two in the end."""
-        return len(self._values) + min(len(self._others), 1)
+    def trainable(self) -> bool:
+        """Whether both classes have been found."""
+        return len(self._values) + min(len(self._others), 1) == 2
 
     @property
     def others(self) -> set[Value]:

@@ -32,6 +32,7 @@ from sparrowboost.readers.formats import (
 from sparrowboost.readers.labels import LabelCoder, Value, weights
 from sparrowboost.readers.libsvm import LABEL
 from sparrowboost.readers.npy import column_from_npy
+from sparrowboost.readers.targets import Target, TargetReader
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.threads import prefetch
 
@@ -67,11 +68,12 @@ class Column(NamedTuple):
 
 
 class CodedBlock(NamedTuple):
-    """A row block with its label codes and weights."""
+    """A row block with its label codes (of numbers, their bands), weights and targets."""
 
     batch: pa.RecordBatch
     codes: npt.NDArray[np.uint8]
     weights: npt.NDArray[np.float32] | None
+    targets: Target | None = None
 
 
 @dataclass
@@ -81,7 +83,7 @@ class Table:
     source: Source
     label: Column
     weight: Column | None
-    labels: LabelCoder
+    labels: LabelCoder | TargetReader
     features: dict[str, Kind]
     categorical: frozenset[str] = frozenset()  # columns that the user called so
 
@@ -103,9 +105,9 @@ class Table:
         with closing(source) as batches:
             for row, batch in self._numbered(batches, only):
                 with self._located(row):
-                    codes = self.labels.encode(self.label.values(batch, row))
+                    codes, targets = self.labels.read(self.label.values(batch, row))
                 w = None if self.weight is None else self._weights(batch, row)
-                yield CodedBlock(batch, codes, w)
+                yield CodedBlock(batch, codes, w, targets)
 
     def weighted_rows(
         self, columns: Sequence[str], rows: int
@@ -176,14 +178,16 @@ def open_table(
     positive: Value | None,
     columns: Sequence[str] | None,
     exclude: Sequence[str],
+    regression: bool = False,
 ) -> Table:
     """Open a source and find its label, weight and feature columns.
 
-    Those of a stream are checked before its rows are fetched.
+    Those of a stream are checked before its rows are fetched. `regression`: the labels are numbers.
     """
 
     def find_columns(source: Source) -> Table:
-        return _find_columns(source, options, label, weight, positive, columns, exclude)
+        table = _find_columns(source, options, label, weight, positive, columns, exclude)
+        return replace(table, labels=TargetReader(table.label.name)) if regression else table
 
     def check(source: RandomAccessSource) -> None:
         _check_types(find_columns(source), source.schema)
@@ -240,7 +244,7 @@ def _check_types(table: Table, schema: pa.Schema) -> None:
         if kind == "category":
             categories(name, empty(name))
     if table.label.external is None:
-        table.labels.encode(empty(table.label.name))
+        table.labels.check_type(schema.field(table.label.name).type)
     if table.weight is not None and table.weight.external is None:
         weights(table.weight.name, empty(table.weight.name))
 

@@ -24,6 +24,9 @@ from sparrowboost.runtime.memory import format_size, machine_memory, name_limit
 LIBRARIES = "Python and its libraries"
 MARGIN = 1.05  # of the limit that a refusal names: measurements differ a little between runs
 
+# Numbers that a row has besides its bins, in the store, in strata and in samples: weight, target.
+NUMBER_BYTES = 4
+
 # Row blocks on the way from the store.
 BLOCK_STATE = 32  # bytes of a row: order, label, score, weights, positions
 
@@ -31,7 +34,7 @@ BLOCK_STATE = 32  # bytes of a row: order, label, score, weights, positions
 CHUNK_ROWS = 256  # few enough that small draws read many chunks, and enough that each pays off
 BATCH_BYTES = 256 << 10  # of chunks that are read together, and the maximum of one chunk
 CHUNK_ROW_BYTES = 1 + 4 + 4  # label, score, trees seen; and a byte per feature
-STRATA_IN_USE = 44  # of both labels, each with a chunk that is being filled
+STRATA_IN_USE = 22  # of each label or band, each with a chunk that is being filled
 
 # Evidence.
 MAX_PARTS = 16  # of a scan, each with evidence of its own
@@ -39,6 +42,7 @@ PART_BYTES = 32 << 20  # of the evidence of all parts
 
 # Samples.
 SAMPLE_ROW_BYTES = 1 + 4 + 4 + 4 + 2  # label, importance, score, weight, order; a byte per feature
+TARGET_BYTES = 4 + 4  # of a row with a target: gradient, curvature
 SPARE_ROWS = 1.1  # rows that a draw allocates, as a multiple of those expected
 ESTIMATE_BYTES = 4 + 1  # of the weight estimate of a draw, per row of the sample in use
 MIN_ROWS = 10_000  # of a sample: training makes no sense with fewer
@@ -113,12 +117,12 @@ def blocks_in_flight(ahead: int, n_jobs: int) -> int:
     return 2 * ahead + n_jobs + 2
 
 
-def block_bytes(n_features: int, largest_block: int, n_jobs: int, *, weighted: bool) -> int:
+def block_bytes(n_features: int, largest_block: int, n_jobs: int, *, n_extra: int) -> int:
     """Bytes of row blocks of a store: one per thread, and some that wait.
 
     Each is in memory as records and as the rows that are made of them.
     """
-    width = n_features + 4 * weighted
+    width = n_features + NUMBER_BYTES * n_extra
     return (n_jobs + 2) * largest_block * (2 * width + BLOCK_STATE)
 
 
@@ -127,25 +131,25 @@ def chunk_bytes(
     chunk_rows: int = CHUNK_ROWS,
     batch_bytes: int = BATCH_BYTES,
     *,
-    weighted: bool,
+    n_extra: int,
 ) -> int:
     """Bytes of a chunk of a stratum.
 
     Examples
     --------
-    >>> chunk_bytes(20, weighted=False)
+    >>> chunk_bytes(20, n_extra=0)
     7424
     """
-    row = n_features + CHUNK_ROW_BYTES + 4 * weighted
+    row = n_features + CHUNK_ROW_BYTES + NUMBER_BYTES * n_extra
     return row * max(1, min(chunk_rows, batch_bytes // row))
 
 
-def strata_bytes(n_features: int, n_jobs: int, *, weighted: bool) -> int:
+def strata_bytes(n_features: int, n_jobs: int, *, n_extra: int, n_bands: int = 2) -> int:
     """Bytes of the strata's chunks in memory, and of batches that are read.
 
     A draw copies the rows of a chunk that is not yet full, while other threads fill it.
     """
-    chunks = 2 * STRATA_IN_USE * chunk_bytes(n_features, weighted=weighted)
+    chunks = 2 * n_bands * STRATA_IN_USE * chunk_bytes(n_features, n_extra=n_extra)
     return chunks + (n_jobs + 2) * 2 * BATCH_BYTES
 
 
@@ -155,19 +159,20 @@ def evidence_bytes(n_slots: int, max_leaves: int) -> int:
     return leaf * max_leaves + max(leaf, min(MAX_PARTS * leaf, PART_BYTES))
 
 
-def sample_row_bytes(n_features: int, *, weighted: bool) -> int:
+def sample_row_bytes(n_features: int, *, n_extra: int, targeted: bool = False) -> int:
     """Bytes of a row of a sample."""
-    return n_features + SAMPLE_ROW_BYTES + 4 * weighted
+    row = n_features + SAMPLE_ROW_BYTES + NUMBER_BYTES * n_extra
+    return row + TARGET_BYTES * targeted
 
 
-def whole_row_bytes(n_features: int, *, weighted: bool) -> int:
+def whole_row_bytes(n_features: int, *, n_extra: int, targeted: bool = False) -> int:
     """Bytes of a row if all rows are in memory: packing some features copies their bins."""
-    return sample_row_bytes(n_features, weighted=weighted) + n_features
+    return sample_row_bytes(n_features, n_extra=n_extra, targeted=targeted) + n_features
 
 
-def pair_bytes(n_features: int, *, weighted: bool) -> int:
+def pair_bytes(n_features: int, *, n_extra: int, targeted: bool = False) -> int:
     """Bytes of a row of the sample in use, and of one in the sample that is drawn beside it."""
-    row = sample_row_bytes(n_features, weighted=weighted)
+    row = sample_row_bytes(n_features, n_extra=n_extra, targeted=targeted)
     return math.ceil(2 * SPARE_ROWS * row + ESTIMATE_BYTES)
 
 
@@ -178,18 +183,25 @@ def fixed_parts(
     n_jobs: int,
     max_leaves: int,
     *,
-    weighted: bool,
+    n_extra: int,
+    n_bands: int = 2,
 ) -> dict[str, int]:
     """The parts of a training whose size does not depend on the limit."""
     return {
-        "blocks on the way": block_bytes(n_features, largest_block, n_jobs, weighted=weighted),
-        "strata": strata_bytes(n_features, n_jobs, weighted=weighted),
+        "blocks on the way": block_bytes(n_features, largest_block, n_jobs, n_extra=n_extra),
+        "strata": strata_bytes(n_features, n_jobs, n_extra=n_extra, n_bands=n_bands),
         "evidence": evidence_bytes(n_slots, max_leaves),
     }
 
 
 def default_parts(
-    n_features: int, largest_block: int, n_jobs: int, *, weighted: bool
+    n_features: int,
+    largest_block: int,
+    n_jobs: int,
+    *,
+    n_extra: int,
+    n_bands: int = 2,
+    targeted: bool = False,
 ) -> dict[str, int]:
     """The parts that are enough for any data in a training with default parameters.
 
@@ -197,10 +209,17 @@ def default_parts(
     """
     n_slots = FULL_BINS * n_features
     fixed = fixed_parts(
-        n_features, n_slots, largest_block, n_jobs, DEFAULT_LEAVES, weighted=weighted
+        n_features,
+        n_slots,
+        largest_block,
+        n_jobs,
+        DEFAULT_LEAVES,
+        n_extra=n_extra,
+        n_bands=n_bands,
     )
+    pair = pair_bytes(n_features, n_extra=n_extra, targeted=targeted)
     return {
         "code of training": TRAINING_BYTES,
         **fixed,
-        "samples": MIN_ROWS * pair_bytes(n_features, weighted=weighted),
+        "samples": MIN_ROWS * pair,
     }

@@ -75,7 +75,7 @@ def chunk_bytes(n_features: int, *, weighted: bool) -> int:
     >>> chunk_bytes(20, weighted=False), chunk_bytes(20_000, weighted=False)
     (7424, 260117)
     """
-    return budget.chunk_bytes(n_features, CHUNK_ROWS, BATCH_BYTES, weighted=weighted)
+    return budget.chunk_bytes(n_features, CHUNK_ROWS, BATCH_BYTES, n_extra=int(weighted))
 
 
 class Rows(NamedTuple):

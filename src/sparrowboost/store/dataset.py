@@ -38,11 +38,18 @@ class Dataset:
         Thresholds and categories of each feature.
     classes : tuple
         The negative and the positive label as they were in the source; None stands for "any
-        other" when one value was trained against several.
+        other" when one value was trained against several. Empty for regression.
     weighted : bool
         Whether rows have sample weights.
+    task : str
+        "classification" or "regression".
+    target_span : (float, float) or None
+        Of a regression, the least and the greatest label.
     block_rows, block_label : (n_blocks,) int
-        Rows of each block, and the label that they all have.
+        Rows of each block, and the label that they all have. Of a regression, the band: a number
+        from 0 to ``n_bands - 1``, for the range that the labels are in.
+    n_bands, band_rows : int, (n_bands,) int
+        The number of bands, and the rows of each; of a classification, negatives and positives.
 
     Examples
     --------
@@ -91,7 +98,35 @@ class Dataset:
         return self.storage.weighted
 
     @property
-    def classes(self) -> tuple[Any, Any]:
+    def targeted(self) -> bool:
+        """Whether rows have a number to predict, instead of one of two labels."""
+        return self.storage.targeted
+
+    @property
+    def task(self) -> str:
+        return "regression" if self.targeted else "classification"
+
+    @property
+    def n_extra(self) -> int:
+        """Numbers that a row has besides its bins: weight, target."""
+        return self.weighted + self.targeted
+
+    @property
+    def target_span(self) -> tuple[float, float] | None:
+        return self.storage.target_span
+
+    @property
+    def n_bands(self) -> int:
+        return self.storage.n_bands
+
+    @property
+    def band_rows(self) -> npt.NDArray[np.int64]:
+        rows = np.zeros(self.n_bands, np.int64)
+        np.add.at(rows, self.block_label, self.block_rows)
+        return rows
+
+    @property
+    def classes(self) -> tuple[Any, ...]:
         return self.storage.classes
 
     @property
@@ -100,7 +135,7 @@ class Dataset:
 
     @property
     def n_positive(self) -> int:
-        return int(self.block_rows @ self.block_label)
+        return 0 if self.targeted else int(self.block_rows @ self.block_label)
 
     @property
     def n_blocks(self) -> int:
@@ -139,7 +174,7 @@ class Dataset:
         return self.storage.read_block(index, shuffled=shuffled)
 
     def blocks_of(self, label: int) -> npt.NDArray[np.int64]:
-        """Numbers of the blocks that hold the rows of a label, 0 or 1."""
+        """Numbers of the blocks that hold the rows of a label, 0 or 1, or of a band."""
         return np.flatnonzero(self.block_label == label)
 
     def blocks(self, random_state: int | np.random.Generator | None = None) -> Iterator[Block]:

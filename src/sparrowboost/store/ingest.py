@@ -20,7 +20,7 @@ from sparrowboost.runtime.random_state import RandomState, check_seed
 from sparrowboost.runtime.threads import check_jobs
 from sparrowboost.store.bin_finder import find_bins
 from sparrowboost.store.dataset import Dataset
-from sparrowboost.store.plan import OPENING, IngestPlan
+from sparrowboost.store.plan import OPENING, IngestPlan, layout_of
 from sparrowboost.store.resume import describe_run, find_finished
 from sparrowboost.store.row_pass import RowPass
 from sparrowboost.store.staged import StagedRows
@@ -182,11 +182,13 @@ def ingest(
         stages = choose_stages(table, seed) if positive is None else [all_rows(table.source)]
         store.start(
             binning,
-            weighted=table.weight is not None,
+            layout_of(table),
             n_rows=table.source.n_rows,
             stage_rows=max(stage.n_rows for stage in stages),
             memory=plan.shuffle_bytes,
             seed=seed,
+            n_bands=table.labels.n_bands,
+            largest_share=table.labels.largest_share,
         )
         if plan.columns is not None:
             row_bytes = 2.0 * len(table.features)  # bins by column, and by row
@@ -199,7 +201,8 @@ def ingest(
             path=store.path,
             binning=binning,
             label_name=table.label.name,
-            weighted=table.weight is not None,
+            layout=store.layout,
+            n_bands=table.labels.n_bands,
             largest_block=store.block_rows,
             verbose=verbose,
         )

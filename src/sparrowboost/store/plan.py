@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sparrowboost.readers.base import reading_bytes
 from sparrowboost.readers.table import AHEAD, Table
+from sparrowboost.readers.targets import TargetReader
 from sparrowboost.runtime.budget import LIBRARIES, Budget, blocks_in_flight, default_parts
 from sparrowboost.runtime.memory import CODE_BYTES, held
 from sparrowboost.runtime.progress import log
@@ -126,9 +127,28 @@ class IngestPlan:
 
 def training_parts(table: Table, shuffle_bytes: int, n_jobs: int) -> dict[str, int]:
     """What training on these rows will take, in addition to libraries."""
-    layout = Layout(len(table.features), table.weight is not None)
-    rows = largest_block(layout.row_bytes, table.source.n_rows, shuffle_bytes)
-    return default_parts(layout.n_features, rows, n_jobs, weighted=layout.weighted)
+    layout, labels = layout_of(table), table.labels
+    rows = largest_block(
+        layout.row_bytes,
+        table.source.n_rows,
+        shuffle_bytes,
+        labels.n_bands,
+        labels.largest_share,
+    )
+    return default_parts(
+        layout.n_features,
+        rows,
+        n_jobs,
+        n_extra=layout.n_extra,
+        n_bands=labels.n_bands,
+        targeted=layout.targeted,
+    )
+
+
+def layout_of(table: Table) -> Layout:
+    """How the rows of a table are laid out in a store."""
+    targeted = isinstance(table.labels, TargetReader)
+    return Layout(len(table.features), table.weight is not None, targeted)
 
 
 def sample_rows(n_features: int) -> int:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from sparrowboost import __version__
 from sparrowboost.readers.table import AHEAD, CodedBlock, Table
+from sparrowboost.runtime.budget import NUMBER_BYTES
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.progress import Progress, Task, log
 from sparrowboost.runtime.threads import ordered_map
@@ -59,19 +60,21 @@ class RowPass:
     def run(self, progress: Progress, stop: threading.Event) -> Iterator[Dataset | None]:
         """Read all rows: yields the data set after each stage, at last the finished one.
 
-        None stands for a stage after which all rows have the same label.
+        None stands for a stage after which all rows have the same label or target.
         """
         seen = SeenValues(self.binning)
-        labels = self.table.labels
-        with self.store, progress.task("binning rows", self.table.source.n_rows) as task:
+        labels, store = self.table.labels, self.store
+        with store, progress.task("binning rows", self.table.source.n_rows) as task:
             with closing(self._fill_store(task, seen, stop)) as stages:
                 for _ in stages:
-                    self.store.end_stage()
-                    both = labels.n_values == 2
-                    yield self.store.snapshot(labels.order(), self._about()) if both else None
-            self.store.end_stage()
+                    store.end_stage()
+                    # The reader is ahead of the rows in the store, by how much depends on time.
+                    span = store.target_span
+                    ready = labels.trainable if span is None else span[0] < span[1]
+                    yield store.snapshot(labels.order(), self._about()) if ready else None
+            store.end_stage()
             seen.warn_of_empty()
-            yield self.store.finish(labels.order(), self._about())
+            yield store.finish(labels.order(), self._about())
 
     def _about(self) -> dict[str, Any]:
         """What the manifest says of the source."""
@@ -113,12 +116,15 @@ class RowPass:
             raise DataError(f"{name}: has fewer rows than it says; write it again.")
 
     def _bin(self, block: CodedBlock) -> tuple[Records, npt.NDArray[np.uint8]]:
-        """A block as records, and its label codes."""
+        """A block as records, and its label codes or bands."""
         layout = self.store.layout
         records = np.empty((len(block.codes), layout.row_bytes), np.uint8)
         self.binning.apply(block.batch, records[:, : layout.n_features])
-        if block.weights is not None:
-            records[:, layout.n_features :] = block.weights[:, None].view(np.uint8)
+        at = layout.n_features
+        for numbers in (block.weights, block.targets):
+            if numbers is not None:
+                records[:, at : at + NUMBER_BYTES] = numbers[:, None].view(np.uint8)
+                at += NUMBER_BYTES
         return records, block.codes
 
 

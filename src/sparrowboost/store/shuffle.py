@@ -1,9 +1,10 @@
-"""An external shuffle: rows in any order in, blocks of random rows of one label out, in one pass.
+"""An external shuffle: rows in any order in, blocks of random rows of one band out, in one pass.
 
-    rows --label, hash of row number--> buckets in memory --full--> the bucket's extent of the file
+    rows --band, hash of row number--> buckets in memory --full--> the bucket's extent of the file
 
-Each row goes to a bucket of its label, picked independently and uniformly. When a block is read,
-its rows are put in a uniformly random order (`permuted`). The blocks of a label, read one after the
+A band is one of two labels, or a range of a target. Each row goes to a bucket of its band, picked
+independently and uniformly. When a block is read, its rows are put in a uniformly random order
+(`permuted`). The blocks of a band, read one after the
 other, are thus a uniform permutation of its rows, in whatever order the source had them. Nothing is
 written twice.
 
@@ -32,7 +33,7 @@ SEGMENT_BYTES = 64 << 10  # that a bucket collects before it is written, if memo
 MIN_SEGMENT_BYTES = 8 << 10  # with less memory than that, there are fewer and larger buckets
 EXTENT_BYTES = 256 << 10  # read at once; larger extents would leave larger holes in the file
 MIN_MEMORY = 4 << 20
-LARGEST = 1.1  # rows of the largest bucket of a label, relative to the average
+LARGEST = 1.1  # rows of the largest bucket of a band, relative to the average
 
 
 class Run(NamedTuple):
@@ -44,7 +45,7 @@ class Run(NamedTuple):
 
 
 class StoredBlock(NamedTuple):
-    """Where the rows of a block are in the file, and their label code."""
+    """Where the rows of a block are in the file, and their band."""
 
     code: int
     runs: list[Run]
@@ -64,6 +65,8 @@ class Shuffle:
     n_rows : rows that are expected in a stage; a wrong guess makes blocks larger or smaller
     memory : bytes that the buckets' buffers may take
     seed : of the permutation
+    n_bands : at most 8
+    largest_share : share of the rows in the largest band, if it is known
     """
 
     def __init__(
@@ -73,10 +76,13 @@ class Shuffle:
         n_rows: int,
         memory: int,
         seed: int,
+        n_bands: int = 2,
+        largest_share: float = 1.0,
     ) -> None:
-        n_buckets, self._slots, self._extent_rows = _sizes(width, n_rows, memory)
-        self._expected = n_rows
-        self._of_label = n_buckets // 2  # buckets of each label; those of code 0 come first
+        n_buckets, self._slots, self._extent_rows = _sizes(width, n_rows, memory, n_bands)
+        self._expected = largest_share * n_rows
+        self._n_bands = n_bands
+        self._of_band = n_buckets // n_bands  # buckets of each; those of band 0 come first
         self._buckets = np.empty((n_buckets, self._slots, width), np.uint8)
         self._fill = np.zeros(n_buckets, np.int64)
         self._runs: list[list[Run]] = [[] for _ in range(n_buckets)]
@@ -87,14 +93,14 @@ class Shuffle:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
 
     def put(self, records: Records, codes: npt.NDArray[np.uint8]) -> None:
-        """Take the next rows of the source, and the label code of each: 0 or 1."""
+        """Take the next rows of the source, and the band of each."""
         from sparrowboost.kernels.rows import scatter_rows
 
         done = 0
         while done < len(records):
-            done = scatter_rows(
-                records, codes, done, np.uint64(self._n_rows), self._seed, self._buckets, self._fill
-            )
+            first = np.uint64(self._n_rows)
+            to = self._buckets, self._fill
+            done = scatter_rows(records, codes, self._n_bands, done, first, self._seed, *to)
             if done < len(records):
                 for b in np.flatnonzero(self._fill == self._slots):
                     self._write(int(b))
@@ -118,11 +124,11 @@ class Shuffle:
     @property
     def block_rows(self) -> int:
         """About the rows of the largest block, if a stage has as many rows as expected."""
-        return _largest(self._expected, self._of_label)
+        return _largest(self._expected, self._of_band)
 
     def end_stage(self) -> list[StoredBlock]:
         """Write what is left in the buckets; the blocks of all rows of this stage."""
-        blocks = [block for code in (0, 1) for block in self._blocks(code)]
+        blocks = [block for code in range(self._n_bands) for block in self._blocks(code)]
         self._fill[:] = 0
         self._runs = [[] for _ in self._runs]
         return blocks
@@ -136,13 +142,13 @@ class Shuffle:
         self._buckets = self._buckets[:0].copy()  # frees the memory, even if this object lives on
 
     def _blocks(self, code: int) -> Iterator[StoredBlock]:
-        """Blocks of a label: a bucket each, or several small ones."""
+        """Blocks of a band: a bucket each, or several small ones."""
         width = self._buckets.shape[2]
         runs: list[Run] = []
         held: list[Records] = []  # of buckets that were never written
         n_bytes = 0
-        last = (code + 1) * self._of_label - 1
-        for b in range(code * self._of_label, last + 1):
+        last = (code + 1) * self._of_band - 1
+        for b in range(code * self._of_band, last + 1):
             rows = self._buckets[b, : self._fill[b]]
             n_bytes += rows.nbytes + width * sum(run.n_rows for run in self._runs[b])
             if not self._runs[b]:
@@ -166,19 +172,23 @@ class Shuffle:
             self._file = -1
 
 
-def largest_block(width: int, n_rows: int, memory: int) -> int:
+def largest_block(
+    width: int, n_rows: int, memory: int, n_bands: int = 2, largest_share: float = 1.0
+) -> int:
     """About the rows of the largest block of a stage of n rows."""
-    return _largest(n_rows, _sizes(width, n_rows, memory)[0] // 2)
+    of_band = _sizes(width, n_rows, memory, n_bands)[0] // n_bands
+    return _largest(largest_share * n_rows, of_band)
 
 
-def _largest(n_rows: int, n_buckets: int) -> int:
+def _largest(n_rows: float, n_buckets: int) -> int:
     return math.ceil(LARGEST * n_rows / n_buckets)
 
 
-def _sizes(width: int, n_rows: int, memory: int) -> tuple[int, int, int]:
+def _sizes(width: int, n_rows: int, memory: int, n_bands: int) -> tuple[int, int, int]:
     """The number of buckets, rows that each holds in memory, and rows of an extent."""
     n_buckets = math.ceil(max(n_rows, 1) * width / BUCKET_BYTES)
-    n_buckets = 2 * math.ceil(min(n_buckets, max(memory // MIN_SEGMENT_BYTES, 1)) / 2)
+    n_buckets = min(n_buckets, max(memory // MIN_SEGMENT_BYTES, 1))
+    n_buckets = n_bands * math.ceil(n_buckets / n_bands)
     buffers = min(memory, max(MIN_MEMORY, n_buckets * SEGMENT_BYTES))
     slots = max(1, buffers // (n_buckets * width))
     return n_buckets, slots, slots * max(1, EXTENT_BYTES // (slots * width))

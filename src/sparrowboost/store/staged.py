@@ -21,7 +21,7 @@ from sparrowboost.runtime.progress import Progress, make_progress
 from sparrowboost.store.binning import Binning
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.storage import Block
-from sparrowboost.store.stored import open_store
+from sparrowboost.store.stored import Layout, open_store
 
 
 class Expected(NamedTuple):
@@ -30,8 +30,21 @@ class Expected(NamedTuple):
     binning: Binning
     n_features: int
     n_rows: int  # may be an estimate
-    weighted: bool
+    layout: Layout
+    n_bands: int
     largest_block: int  # rows, about
+
+    @property
+    def weighted(self) -> bool:
+        return self.layout.weighted
+
+    @property
+    def targeted(self) -> bool:
+        return self.layout.targeted
+
+    @property
+    def n_extra(self) -> int:
+        return self.layout.n_extra
 
 
 class StagedRows:
@@ -44,7 +57,7 @@ class StagedRows:
     ----------
     read : callable
         Reads the rows: yields a data set after each stage, or None as long as all rows have the
-        same label. It ends early, with an error, when the event that it gets is set.
+        same label or target. It ends early, with an error, when the event that it gets is set.
     stage_rows : (s,) int
         Rows that are stored after each stage; the last is all.
     n_bytes : int
@@ -65,14 +78,16 @@ class StagedRows:
         path: Path,
         binning: Binning,
         label_name: str,
-        weighted: bool,
+        layout: Layout,
+        n_bands: int,
         largest_block: int,
         verbose: int,
     ) -> None:
         self._read, self._verbose = read, verbose
         self.stage_rows, self.reading_bytes = list(stage_rows), n_bytes
         self.path, self.binning, self.label_name = path, binning, label_name
-        self.weighted, self._largest = weighted, largest_block
+        self.layout, self.n_bands, self._largest = layout, n_bands, largest_block
+        self.weighted, self.targeted = layout.weighted, layout.targeted
         self._close = weakref.finalize(self, close.close)
         self._stop = threading.Event()
         self._changed = threading.Condition()
@@ -90,8 +105,8 @@ class StagedRows:
     @property
     def expected(self) -> Expected:
         """What can be said of all rows without reading them."""
-        n_features, n_rows = len(self.binning.features), self.stage_rows[-1]
-        return Expected(self.binning, n_features, n_rows, self.weighted, self._largest)
+        d, n = self.layout.n_features, self.stage_rows[-1]
+        return Expected(self.binning, d, n, self.layout, self.n_bands, self._largest)
 
     # -- as any storage of blocks; most of it waits for all rows -----------------------------------
 
@@ -109,8 +124,12 @@ class StagedRows:
         return self._largest if self.in_stages else self.wait().largest_block
 
     @property
-    def classes(self) -> tuple[Any, Any]:
+    def classes(self) -> tuple[Any, ...]:
         return self.wait().classes
+
+    @property
+    def target_span(self) -> tuple[float, float] | None:
+        return self.wait().target_span if self.targeted else None
 
     @property
     def n_bytes(self) -> int:

@@ -16,23 +16,34 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from sparrowboost.readers.targets import Target
 from sparrowboost.store.binning import Binning
 from sparrowboost.store.lookup import Bins
 
 
 class Block(NamedTuple):
-    """Some rows of a data set, all of one label."""
+    """Some rows of a data set, all of one band: of one label, or of a range of the target."""
 
     bins: Bins  # (n, d)
-    label: npt.NDArray[np.uint8]  # (n,) 1 = positive
+    label: npt.NDArray[np.uint8]  # (n,) 1 = positive; of targets, the band
     weight: npt.NDArray[np.float32] | None  # (n,)
+    target: Target | None = None  # (n,) numbers to predict
+
+    def part(self, rows: slice) -> Block:
+        """Some of the rows, over the same memory."""
+        return Block._make(None if part is None else part[rows] for part in self)
+
+    def take(self, rows: npt.NDArray[np.intp]) -> Block:
+        """The rows of these numbers, copied."""
+        # `take` copies rows of bins several times as fast as an index or a mask does.
+        return Block._make(None if part is None else part.take(rows, axis=0) for part in self)
 
 
 class BlockStorage(Protocol):
     """Blocks of binned rows, read by number.
 
-    `path`, `binning`, `label_name`, `weighted` and `summary` are known before any row is read.
-    Where rows are still being read, all else may wait for them.
+    `path`, `binning`, `label_name`, `weighted`, `targeted`, `n_bands` and `summary` are known
+    before any row is read. Where rows are still being read, all else may wait for them.
     """
 
     @property
@@ -50,13 +61,28 @@ class BlockStorage(Protocol):
     def weighted(self) -> bool: ...
 
     @property
+    def targeted(self) -> bool:
+        """Whether labels are numbers to predict."""
+        ...
+
+    @property
+    def n_bands(self) -> int:
+        """Bands of the rows: the two labels, or ranges of the target."""
+        ...
+
+    @property
+    def target_span(self) -> tuple[float, float] | None:
+        """The least and the greatest target; None for classes."""
+        ...
+
+    @property
     def summary(self) -> str:
         """What it holds, in a few words."""
         ...
 
     @property
-    def classes(self) -> tuple[Any, Any]:
-        """The negative and the positive label as they were in the source."""
+    def classes(self) -> tuple[Any, ...]:
+        """The negative and the positive label as they were in the source; none of targets."""
         ...
 
     @property
@@ -74,7 +100,7 @@ class BlockStorage(Protocol):
 
     @property
     def block_label(self) -> npt.NDArray[np.int64]:
-        """(n_blocks,) the label that all rows of a block have."""
+        """(n_blocks,) the label that all rows of a block have, or the band of their targets."""
         ...
 
     @property

@@ -1,15 +1,17 @@
 """The files of a store. This module and the writer are the only ones that know them.
 
     store/
-      rows-<id>.bin   the rows, end to end: d bins each, and a float32 weight if there are weights.
-                      The rows of a block are in one or more runs of the file, see shuffle.py
-      manifest.json   the blocks: where they are, their labels and checksums, and the name of the
+      rows-<id>.bin   the rows, end to end: d bins each, a float32 weight if there are weights, and
+                      a float32 target if labels are numbers. The rows of a block are in one or more
+                      runs of the file, see shuffle.py
+      manifest.json   the blocks: where they are, their bands and checksums, and the name of the
                       file. Written last, in one step: until then, an older store stays valid
       ingest.lock     only while an ingest is writing here
 
-All rows of a block have the same label, so that more of the rare label can be read without reading
-all of the other. Each row is in a random block of its label, and the rows of a block are read in
-random order: any run of blocks of a label is a random sample of its rows. Where the source was read
+All rows of a block are of one band: of one label, so that more of the rare label can be read
+without reading all of the other; or of one range of the target. Each row is in a random block of
+its band, and the rows of a block are read in random order: any run of blocks of a band is a random
+sample of its rows. Where the source was read
 in stages (`staged.py`), this holds within each stage, and stages are random parts of the source.
 """
 
@@ -26,6 +28,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sparrowboost.runtime.budget import NUMBER_BYTES
 from sparrowboost.runtime.errors import StoreError
 from sparrowboost.store.binning import Binning
 from sparrowboost.store.lookup import Bins
@@ -34,10 +37,10 @@ from sparrowboost.store.storage import Block
 
 FORMAT = "sparrow-store"
 VERSION = 2
+TARGET_VERSION = 3  # of stores whose labels are numbers
 MANIFEST, LOCK, SCRATCH = "manifest.json", "ingest.lock", "scratch"
 PROGRESS = ("progress.npz", "progress.npz.tmp")  # of unfinished ingests by earlier versions
 ROWS = re.compile(r"rows-[0-9a-f]{8}\.bin")
-WEIGHT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -46,10 +49,16 @@ class Layout:
 
     n_features: int
     weighted: bool
+    targeted: bool = False
+
+    @property
+    def n_extra(self) -> int:
+        """Numbers that follow the bins: weight, target."""
+        return self.weighted + self.targeted
 
     @property
     def row_bytes(self) -> int:
-        return self.n_features + WEIGHT_BYTES * self.weighted
+        return self.n_features + NUMBER_BYTES * self.n_extra
 
 
 class StoredRows:
@@ -67,12 +76,18 @@ class StoredRows:
     def __init__(self, path: Path, manifest: dict[str, Any], binning: Binning) -> None:
         self.path, self.binning = path, binning
         self.weighted: bool = manifest["weighted"]
-        self.classes: tuple[Any, Any] = tuple(manifest["classes"])
+        self.targeted = manifest["version"] == TARGET_VERSION
+        self.classes: tuple[Any, ...] = tuple(manifest["classes"])
+        self.target_span: tuple[float, float] | None = None
+        if self.targeted:
+            low, high = manifest["target_span"]
+            self.target_span = low, high
         self.label_name: str = manifest["label"]
         self._file = path / manifest["file"]
         self._seed: int = manifest["random_state"]
-        self._layout = Layout(len(binning.features), self.weighted)
+        self._layout = Layout(len(binning.features), self.weighted, self.targeted)
         label_of = manifest["label_of"]
+        self.n_bands = len(label_of)
         self._blocks = [
             StoredBlock(label_of[code], [Run(*run) for run in runs])
             for code, runs in manifest["blocks"]
@@ -132,24 +147,27 @@ class StoredRows:
                 "ingest again."
             )
         order = permuted(len(records), self._seed, index) if shuffled else None
-        bins, weight = self._split_records(records, order)
-        return Block(bins, np.full(len(bins), block.code, np.uint8), weight)
+        bins, extra = self._split_records(records, order)
+        label = np.full(len(bins), block.code, np.uint8)
+        weight = np.ascontiguousarray(extra[:, 0]) if self.weighted else None
+        target = np.ascontiguousarray(extra[:, -1]) if self.targeted else None
+        return Block(bins, label, weight, target)
 
     def _split_records(
         self, records: Records, order: npt.NDArray[np.uint32] | None
-    ) -> tuple[Bins, npt.NDArray[np.float32] | None]:
-        """Bins and weights of records, in the order given."""
+    ) -> tuple[Bins, npt.NDArray[np.float32]]:
+        """Bins of records, and the numbers (n, n_extra) that follow them, in the order given."""
         from sparrowboost.kernels.rows import gather_rows
 
+        n, e = len(records), self._layout.n_extra
+        extra = np.empty((n, e), np.float32)
         if order is None:
-            if not self.weighted:
-                return records, None
-            order = np.arange(len(records), dtype=np.uint32)
-        n = len(order)
+            if e == 0:
+                return records, extra
+            order = np.arange(n, dtype=np.uint32)
         bins = np.empty((n, self._layout.n_features), np.uint8)
-        weight = np.empty(n * self.weighted, np.float32)
-        gather_rows(records, order, bins, weight.view(np.uint8).reshape(-1, WEIGHT_BYTES))
-        return bins, weight if self.weighted else None
+        gather_rows(records, order, bins, extra.view(np.uint8).reshape(n, NUMBER_BYTES * e))
+        return bins, extra
 
 
 def open_store(path: str | os.PathLike[str]) -> StoredRows:
@@ -172,10 +190,10 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise StoreError(f"{file}: cannot be read ({error}); ingest again.") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise StoreError(f"{path}: not a Sparrow store.")
-    if manifest.get("version") != VERSION:
+    if manifest.get("version") not in (VERSION, TARGET_VERSION):
         raise StoreError(
-            f"{path}: has store version {manifest.get('version')}, this Sparrow reads version "
-            f"{VERSION}; ingest again with this one."
+            f"{path}: has store version {manifest.get('version')}, this Sparrow reads versions "
+            f"{VERSION} and {TARGET_VERSION}; ingest again with this one."
         )
     if manifest.pop("crc32", None) != manifest_crc(manifest):
         raise StoreError(f"{file}: is damaged (its checksum does not match); ingest again.")

@@ -40,11 +40,12 @@ def warm_up(kinds: Iterable[Kind]) -> None:
         bin_by_search(x, thresholds, missing, out)
         if dtype is np.int64:
             bin_by_table(read_only(np.zeros(1, np.uint8)), table, out)
-    scatter_rows(byte, table[:1], 0, np.uint64(0), np.uint64(0), byte[None].copy(), zero.copy())
+    first = seed = np.uint64(0)
+    scatter_rows(byte, table[:1], 1, 0, first, seed, byte[None].copy(), zero.copy())
     warm_up_columns()
     order = np.zeros(1, np.uint32)
     random_order(np.uint64(0), order)
-    gather_rows(byte, order, byte[:, :1].copy(), byte[:0])
+    gather_rows(byte, order, byte[:, :1].copy(), byte[:, :0].copy())
 
 
 def warm_up_columns() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sparrowboost.runtime.budget import NUMBER_BYTES
 from sparrowboost.runtime.disk import check_room, guard_disk, open_own, output_path, try_lock
 from sparrowboost.runtime.errors import StoreError
 from sparrowboost.runtime.temporary import make_folder, only_here
@@ -26,6 +27,7 @@ from sparrowboost.store.stored import (
     PROGRESS,
     ROWS,
     SCRATCH,
+    TARGET_VERSION,
     VERSION,
     Layout,
     StoredRows,
@@ -60,6 +62,7 @@ class StoreWriter:
         self.scratch = self.path / SCRATCH
         self._shuffle: Shuffle | None = None
         self._blocks: list[StoredBlock] = []
+        self.target_span: tuple[float, float] | None = None  # of the rows so far
         self._ended = False
         self._made_by = os.getpid()
         self._made = [self.path] if self._temporary else []
@@ -169,19 +172,20 @@ class StoreWriter:
     def start(
         self,
         binning: Binning,
+        layout: Layout,
         *,
-        weighted: bool,
         n_rows: int,
         stage_rows: int,
         memory: int,
         seed: int,
+        n_bands: int = 2,
+        largest_share: float = 1.0,
     ) -> None:
         """Prepare for about `n_rows` rows, `stage_rows` in a stage, shuffled in `memory` bytes."""
-        self._binning = binning
-        self.layout = Layout(len(binning.features), weighted)
-        width = self.layout.row_bytes
+        self._binning, self.layout = binning, layout
+        width = layout.row_bytes
         check_room(self.path, n_rows * width)
-        self._shuffle = Shuffle(self._rows, width, stage_rows, memory, seed)
+        self._shuffle = Shuffle(self._rows, width, stage_rows, memory, seed, n_bands, largest_share)
 
     @property
     def block_rows(self) -> int:
@@ -190,9 +194,15 @@ class StoreWriter:
         return self._shuffle.block_rows
 
     def put(self, records: npt.NDArray[np.uint8], codes: npt.NDArray[np.uint8]) -> None:
-        """Take rows as records (n, row_bytes) of bins and weight, and their label codes."""
+        """Take rows as records (n, row_bytes) of bins, weight and target, and their bands."""
         assert self._shuffle is not None
         self._shuffle.put(records, codes)
+        if self.layout.targeted and len(records):
+            target = records[:, -NUMBER_BYTES:].copy().view(np.float32)
+            low, high = float(target.min()), float(target.max())
+            if self.target_span is not None:
+                low, high = min(low, self.target_span[0]), max(high, self.target_span[1])
+            self.target_span = low, high
 
     def end_stage(self) -> None:
         """Make blocks of the rows of this stage."""
@@ -204,10 +214,12 @@ class StoreWriter:
         return Dataset(StoredRows(self.path, self._manifest(label_of, about), self._binning))
 
     def _manifest(self, label_of: npt.NDArray[np.uint8], about: dict[str, Any]) -> dict[str, Any]:
+        span = {"target_span": self.target_span} if self.layout.targeted else {}
         return {
             "format": FORMAT,
-            "version": VERSION,
+            "version": TARGET_VERSION if self.layout.targeted else VERSION,
             **about,
+            **span,
             "rows": sum(block.n_rows for block in self._blocks),
             "file": self._rows.name,
             "weighted": self.layout.weighted,
@@ -220,7 +232,8 @@ class StoreWriter:
     def finish(self, label_of: npt.NDArray[np.uint8], about: dict[str, Any]) -> Dataset:
         """Write the manifest; the last stage has ended.
 
-        `label_of` has the label of each code, `about` goes into the manifest.
+        `label_of` has the label of each code (of bands, they themselves), `about` goes into the
+        manifest.
         """
         assert self._shuffle is not None
         self._shuffle.finish(sync=not self._temporary)  # a temporary store survives no crash
