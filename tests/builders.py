@@ -112,6 +112,15 @@ def make_model(dataset, loss="logistic") -> Model:
     return Model(dataset.binning, dataset.classes, loss, base, label_name=dataset.label_name)
 
 
+def make_number_model(binning, loss, label_name="y") -> Model:
+    """A model of numbers: five stumps of different values, up and down."""
+    model = Model(binning, (), loss.name, 0.5, (), label_name, loss.options)
+    for k, feature in enumerate((binning.features * 5)[:5]):
+        cut = range(1 + 3 * k % feature.n_values)
+        model = model.with_tree(make_stump(k % len(binning.features), cut, 0.1 * k, -0.07 * k))
+    return model
+
+
 def numbered_rows(n, label, weight=None, width=100):
     """A data set of n rows whose two features tell a row's number: low + width * high."""
     number = np.arange(n)

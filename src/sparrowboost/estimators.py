@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from numbers import Number
-from typing import Any, Self, Unpack
+from typing import Any, Self, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from sparrowboost.learner.events import Callback
 from sparrowboost.learner.params import Params, warn_renamed
 from sparrowboost.learner.stopping import L2, RHO, SIGMA
 from sparrowboost.learner.training import train
-from sparrowboost.model.evaluation import evaluate
+from sparrowboost.model.evaluation import Evaluation, evaluate
 from sparrowboost.model.importance import KINDS, feature_importances
 from sparrowboost.model.losses import log_odds, probabilities
 from sparrowboost.model.metrics import METRICS
@@ -603,7 +603,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         rows = self._rows(X, self.model_.feature_names, by_name=True)
         result = evaluate(self.model_, rows, label=y, weight=sample_weight, verbose=0, **how)
-        return result.accuracy
+        return cast(Evaluation, result).accuracy
 
     def staged_decision_function(
         self, X: Any, **read: Unpack[ReadKeywords]
@@ -686,6 +686,11 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         (array(['no', 'yes'], dtype='<U3'), array(['no', 'yes'], dtype='<U3'))
         """
         model = load_model(path)
+        if model.task != "classification":
+            raise DataError(
+                f"{path}: a model of numbers (loss={model.loss!r}) cannot classify; load it with "
+                "sparrowboost.load_model, and use its predict."
+            )
         self._learn_columns(model)
         self._by_name = hasattr(self, "feature_names_in_")
         self._learn_classes(model)

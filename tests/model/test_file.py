@@ -32,6 +32,15 @@ from sparrowboost import (
     train,
 )
 from sparrowboost.model.file import shortest
+from sparrowboost.model.regression import (
+    AbsoluteError,
+    Gamma,
+    Huber,
+    Poisson,
+    Quantile,
+    SquaredError,
+    Tweedie,
+)
 from sparrowboost.store.binning import DTYPES, Binning, CategoryFeature, NumberFeature
 
 DATA = Path(__file__).parents[1] / "data"
@@ -207,6 +216,18 @@ def test_the_file_in_the_docs_is_one_and_scores_as_they_say(tmp_path):
     assert again.replace(version, '"sparrowboost": "0.1.0"') == example
 
 
+@pytest.mark.skipif(not DOCS.exists(), reason="the docs are not beside the tests")
+def test_the_file_of_numbers_in_the_docs_predicts_as_they_say(tmp_path):
+    example = DOCS.read_text().split("```json\n")[2].split("```")[0]
+    (tmp_path / "m.json").write_text(example)
+    model = load_model(tmp_path / "m.json")
+    assert model.predict(pa.table({"age": [20.0]})) == pytest.approx(np.exp(5.5 + 0.4))
+    model.save_model(tmp_path / "again.json")
+    version = f'"sparrowboost": "{sparrowboost.__version__}"'
+    again = (tmp_path / "again.json").read_text()
+    assert again.replace(version, '"sparrowboost": "0.3.0"') == example
+
+
 @pytest.mark.parametrize(
     "classes", [(0, 1), (False, True), (None, 3), (-0.5, 0.5), ("a", "b"), (float("-inf"), "inf")]
 )
@@ -265,6 +286,21 @@ def rounded_model():
     rng = np.random.default_rng(0)
     trees = [random_tree(rng, len(model.binning.features), n) for n in (1, 7, 15)]
     return make_model(model.binning, trees, ("nein", "ja"))
+
+
+NUMBER_LOSSES = [
+    SquaredError(), AbsoluteError(), Huber(0.1), Quantile(1 / 3), Poisson(), Gamma(), Tweedie(1.3),
+]  # fmt: skip
+
+
+def number_model(loss, base_score=-0.25):
+    binning = load_model(V1).binning
+    rng = np.random.default_rng(0)
+    trees = [random_tree(rng, len(binning.features), n) for n in (1, 7, 15)]
+    model = Model(binning, (), loss.name, base_score, (), "price", loss.options)
+    for tree in trees:
+        model = model.with_tree(clean(tree, binning.features))
+    return model
 
 
 @pytest.mark.parametrize("name", ["m.json", "m.json.gz"])
@@ -331,6 +367,8 @@ def naive_digest(contents):
     }  # fmt: skip
     head = json.dumps([contents["label"], *contents["classes"]]).encode()
     parts = [contents["loss"].encode(), np.array(contents["base_score"], "<f8").tobytes(), head]
+    for name, value in sorted(contents.get("loss_options", {}).items()):
+        parts += [name.encode(), np.array(value, "<f8").tobytes()]
     words = []
     for feature in contents["features"]:
         kind = feature["kind"]
@@ -360,7 +398,9 @@ def naive_digest(contents):
     return hashlib.sha256(out).hexdigest()
 
 
-@pytest.mark.parametrize("model", [load_model(V1), rounded_model()])
+@pytest.mark.parametrize(
+    "model", [load_model(V1), rounded_model(), number_model(Huber(0.1)), number_model(Gamma())]
+)
 def test_the_digest_is_what_the_docs_say(tmp_path, model):
     path = tmp_path / "m.json"
     model.save_model(path)
@@ -368,8 +408,9 @@ def test_the_digest_is_what_the_docs_say(tmp_path, model):
     assert contents["digest"] == naive_digest(contents)
 
 
-def test_whatever_a_file_says_is_part_of_its_digest(tmp_path):
-    path, model = tmp_path / "m.json", rounded_model()
+@pytest.mark.parametrize("model", [rounded_model(), number_model(Huber(0.1))])
+def test_whatever_a_file_says_is_part_of_its_digest(tmp_path, model):
+    path = tmp_path / "m.json"
     model.save_model(path)
     contents = json.loads(path.read_bytes())
     version = contents["sparrowboost"]
@@ -393,6 +434,62 @@ def test_whatever_a_file_says_is_part_of_its_digest(tmp_path):
             load_model(path)
 
 
+# -- models of numbers -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", NUMBER_LOSSES, ids=lambda loss: loss.name)
+def test_a_model_of_numbers_comes_back_to_the_bit(tmp_path, loss):
+    model, (rows, _) = number_model(loss), v1_rows()
+    loaded = saved(model, tmp_path / "m.json.gz")
+    assert_same_models(loaded, model)
+    assert loaded.regression == loss and loaded.label_name == "price"
+    assert loaded.predict(rows).tobytes() == model.predict(rows).tobytes()
+    assert loaded.digest == model.digest and repr(loaded) == repr(model)
+
+
+def test_the_head_of_a_model_of_numbers(tmp_path):
+    model = number_model(Tweedie(1.3))
+    model.save_model(tmp_path / "m.json")
+    head = (tmp_path / "m.json").read_text().split('"features"')[0]
+    assert head == (
+        "{\n"
+        '"format": "sparrow-model",\n'
+        '"version": 3,\n'
+        f'"sparrowboost": "{sparrowboost.__version__}",\n'
+        f'"digest": "{model.digest}",\n'
+        '"loss": "tweedie",\n'
+        '"loss_options": {"power": 1.3},\n'
+        '"base_score": -0.25,\n'
+        '"label": "price",\n'
+        '"classes": [],\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("where", "what", "match"),
+    [
+        ("version", 2, "has 'loss_options', which is not a known key"),
+        ("loss", "logistic", "loss is 'logistic', which is none of squared_error, absolute_error"),
+        ("loss", "poisson", "loss_options has 'power', which is not a known key"),
+        ("loss", "quantile", "loss_options lacks 'alpha'"),
+        ("loss_options", [], "loss_options is a list of 0 where power are needed"),
+        ("loss_options", {"power": 2}, r"loss_options: power=2\.0: give a number above 1 and"),
+        ("loss_options", {"power": "1.5"}, r"loss_options\.power is '1\.5' where a finite number"),
+        ("classes", [0, 1], "classes has 2 labels where 0 are needed"),
+        ("classes", {}, "classes is a dict of 0 where a list is needed"),
+        ("loss_options", {"power": 1.4}, "do not match its digest"),
+    ],
+)
+def test_a_file_that_is_no_model_of_numbers_is_refused(tmp_path, where, what, match):
+    number_model(Tweedie(1.3)).save_model(tmp_path / "m.json")
+    contents = json.loads((tmp_path / "m.json").read_bytes())
+    refused(tmp_path, contents | {where: what}, match)
+
+
+def test_numbers_cannot_have_the_losses_of_classes(tmp_path):
+    refused(tmp_path, document() | {"loss": "poisson"}, "which is none of logistic, exponential")
+
+
 # -- files that are no models ------------------------------------------------------------------
 
 
@@ -414,7 +511,8 @@ def refused(tmp_path, what, match, name="m.json"):
 CHANGES = [
     # where, what to put there, what the message says
     ("format", "sparrow-store", "not a Sparrow model"),
-    ("version", 3, r"has version 3, written by sparrowboost '.*'; .* update sparrowboost"),
+    ("version", 3, "lacks 'loss_options'"),
+    ("version", 4, r"has version 4, written by sparrowboost '.*'; .* update sparrowboost"),
     ("version", 10**30, "has version 1000"),
     ("version", 0, "version is 0"),
     ("version", True, "version is True"),

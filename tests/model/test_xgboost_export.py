@@ -14,6 +14,15 @@ from hypothesis import strategies as st
 from builders import make_stump
 from naive import find_leaf, make_mask
 from sparrowboost import DataError, Model, ModelFileError, ingest, train
+from sparrowboost.model.regression import (
+    AbsoluteError,
+    Gamma,
+    Huber,
+    Poisson,
+    Quantile,
+    SquaredError,
+    Tweedie,
+)
 from sparrowboost.model.tree import TreeBuilder
 from sparrowboost.model.xgboost_export import conditions, export_names
 from sparrowboost.store.binning import Binning, CategoryFeature, NumberFeature
@@ -307,6 +316,64 @@ def test_the_first_trees_of_both_models_are_the_same(xgboost, tmp_path):
     got = booster.predict(xgboost.DMatrix(frame), output_margin=True, iteration_range=(0, 4))
     np.testing.assert_allclose(got, model.decision_function(table, n_trees=4), atol=1e-5)
     assert_same_margins(export(model.first(4), tmp_path, xgboost), model.first(4), table, xgboost)
+
+
+# -- models of numbers -------------------------------------------------------------------------
+
+
+def number_model(loss, n_trees, base_score=0.7):
+    trees = random_model(EDGES, n_trees, seed=3).trees
+    return Model(EDGES, (), loss.name, base_score, trees, "y", loss.options)
+
+
+@pytest.mark.parametrize(
+    ("loss", "objective"),
+    [
+        (SquaredError(), {"name": "reg:squarederror", "reg_loss_param": {"scale_pos_weight": "1"}}),
+        (AbsoluteError(), {"name": "reg:absoluteerror"}),
+        (
+            Huber(1.5),
+            {"name": "reg:pseudohubererror", "pseudo_huber_param": {"huber_slope": "1.5"}},
+        ),
+        (
+            Quantile(0.75),
+            {"name": "reg:quantileerror", "quantile_loss_param": {"quantile_alpha": "[7.5E-1]"}},
+        ),
+        (Poisson(), {"name": "count:poisson"}),
+        (Gamma(), {"name": "reg:gamma", "reg_loss_param": {"scale_pos_weight": "1"}}),
+        (
+            Tweedie(1.25),
+            {"name": "reg:tweedie", "tweedie_regression_param": {"tweedie_variance_power": "1.25"}},
+        ),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_predictions_of_numbers_are_the_same_in_xgboost(xgboost, tmp_path, loss, objective):
+    table = edge_table(EDGES, 500)
+    for n_trees in (0, 12):
+        model = number_model(loss, n_trees)
+        booster = export(model, tmp_path, xgboost, data=table)
+        frame = model.xgboost_frame(table)
+        matrix, expected = xgboost.DMatrix(frame), model.predict(table)
+        # The same float32 numbers are added in the same order; only exp may round otherwise.
+        rtol = 4 * ULP if loss.log_link else 0
+        np.testing.assert_allclose(booster.predict(matrix), expected, rtol=rtol)
+        regressor = xgboost.XGBRegressor()
+        regressor.load_model(tmp_path / "x.json")
+        np.testing.assert_allclose(regressor.predict(frame), expected, rtol=rtol)
+    assert json.loads(booster.save_config())["learner"]["objective"].items() >= objective.items()
+    # SHAP values add up to the score, and the expected one is the mean of the rows.
+    shares = booster.predict(matrix, pred_contribs=True)
+    score = np.log(expected) if loss.log_link else expected
+    np.testing.assert_allclose(shares.sum(1), score, atol=1e-4)
+    np.testing.assert_allclose(shares[:, -1], score.mean(), atol=1e-4)
+
+
+def test_shap_explains_models_of_numbers(xgboost, shap, tmp_path):
+    model, table = number_model(Poisson(), 12), edge_table(EDGES, 300)
+    explainer = shap.TreeExplainer(export(model, tmp_path, xgboost, data=table))
+    got = explainer.shap_values(model.xgboost_frame(table)).sum(1) + explainer.expected_value
+    np.testing.assert_allclose(got, np.log(model.predict(table)), atol=1e-4)
 
 
 # -- names and files ---------------------------------------------------------------------------

@@ -19,12 +19,13 @@ from sparrowboost.cli.options import (
 from sparrowboost.cli.show import show_table
 
 if TYPE_CHECKING:
-    from sparrowboost.model.evaluation import Evaluation
+    from sparrowboost.model.evaluation import Evaluation, RegressionEvaluation
 
 SHOWN = (
     "auc", "average_precision", "log_loss", "exponential_loss", "brier", "accuracy",
     "calibration_error",
 )  # fmt: skip
+SHOWN_NUMBERS = ("rmse", "mae", "r2", "loss", "mean_label", "mean_prediction", "median_label")
 
 
 def add_to(commands: Any) -> None:
@@ -33,7 +34,7 @@ def add_to(commands: Any) -> None:
         "evaluate",
         "MODEL DATA [DATA ...] [options]",
         run,
-        "Evaluate a model on labelled files: AUC, log loss, calibration and more.",
+        "Evaluate a model on labelled files: AUC, log loss, calibration; or RMSE, R2 and more.",
         "sparrow evaluate model.json test.parquet --json",
     )
     parser.add_argument("model", help="model file")
@@ -49,7 +50,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from sparrowboost.model.evaluation import evaluate
+    from sparrowboost.model.evaluation import RegressionEvaluation, evaluate
     from sparrowboost.model.model import load_model
 
     result = evaluate(
@@ -63,8 +64,16 @@ def run(args: argparse.Namespace) -> None:
     )
     if args.json:
         print(json.dumps(result.to_json(), indent=2))
+    elif isinstance(result, RegressionEvaluation):
+        _show_numbers(result)
     else:
         _show(result)
+
+
+def _show_numbers(result: RegressionEvaluation) -> None:
+    print(f"{result.n_rows:,} rows")
+    for name in SHOWN_NUMBERS:
+        print(f"{name.replace('_', ' '):<18} {getattr(result, name):.6g}")
 
 
 def _show(result: Evaluation) -> None:

@@ -14,7 +14,7 @@ def add_to(commands: Any) -> None:
         "export",
         "MODEL -o FILE [options]",
         run,
-        "Write a model in XGBoost's format, with the same probabilities.",
+        "Write a model in XGBoost's format, with the same predictions.",
         "sparrow export model.json -o model.xgb.json",
     )
     parser.add_argument("model", help="model file")

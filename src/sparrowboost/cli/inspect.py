@@ -65,9 +65,11 @@ def _store_facts(dataset: Dataset) -> dict[str, Any]:
     return {
         "path": str(dataset.path),
         "rows": dataset.n_rows,
+        "task": dataset.task,
         "positives": dataset.n_positive,
         "classes": list(dataset.classes),
         "label": dataset.label_name,
+        "label_span": dataset.target_span,
         "weighted": dataset.weighted,
         "bytes": dataset.n_bytes,
         "blocks": dataset.n_blocks,
@@ -79,7 +81,9 @@ def _model_facts(model: Model) -> dict[str, Any]:
     return {
         "trees": model.n_trees,
         "digest": model.digest,
+        "task": model.task,
         "loss": model.loss,
+        "loss_options": dict(model.loss_options),
         "base_score": model.base_score,
         "label": model.label_name,
         "classes": list(model.classes),

@@ -48,14 +48,13 @@ def add_to(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from sparrowboost.model.model import load_model
-    from sparrowboost.model.predictions import write_predictions
+    from sparrowboost.model.predictions import DEFAULTS, write_predictions
 
-    columns = ["prediction", "probability", *(["score"] if args.score else [])]
     n = write_predictions(
         load_model(args.model),
         args.data,
         args.output,
-        columns=columns,
+        columns=[*DEFAULTS, "score"] if args.score else None,
         keep=names(args.keep) or (),
         **reading(args),
         memory_limit=args.memory,

@@ -19,17 +19,23 @@ def summary(dataset: Dataset) -> str:
     """A store in one line."""
     from sparrowboost.runtime.memory import format_size
 
+    labels = label_meaning(dataset)
+    if not dataset.targeted:
+        share = f"{dataset.n_positive / dataset.n_rows:.3%}"
+        labels = f"{dataset.n_positive:,} positive ({share}; {labels})"
     return (
-        f"{dataset.path}: {dataset.n_rows:,} rows, {dataset.n_features} features, "
-        f"{dataset.n_positive:,} positive ({dataset.n_positive / dataset.n_rows:.3%}; "
-        f"{label_meaning(dataset)}), "
+        f"{dataset.path}: {dataset.n_rows:,} rows, {dataset.n_features} features, {labels}, "
         f"{'weighted, ' if dataset.weighted else ''}"
         f"{format_size(dataset.n_bytes)} in {dataset.n_blocks} blocks"
     )
 
 
 def label_meaning(data: Dataset | Model) -> str:
-    """Which label is the positive one, in words."""
+    """Which label is the positive one, in words; or that labels are numbers, and which."""
+    if not data.classes:
+        span = getattr(data, "target_span", None)
+        between = f" from {span[0]:g} to {span[1]:g}" if span is not None else ""
+        return f"{data.label_name}: numbers{between}"
     negative, positive = data.classes
     other = "" if negative is None else f", else {negative!r}"
     return f"{data.label_name} = {positive!r}{other}"

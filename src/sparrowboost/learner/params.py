@@ -142,7 +142,7 @@ class Params:
         self._signs("monotone_constraints")
         self._one_of("loss", tuple(LOSSES))
         self._one_of("stopping", STOPPING)
-        self._one_of("eval_metric", tuple(METRICS))
+        self._one_of("eval_metric", tuple(m.name for m in METRICS.values() if not m.regression))
         if self.stopping == "paper" and self.loss != "exponential":
             raise DataError(
                 "stopping='paper' proves rules of the paper's loss only: pass loss='exponential', "

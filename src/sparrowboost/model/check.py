@@ -7,6 +7,7 @@ through a tree is circular.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import re
@@ -18,7 +19,9 @@ import numpy as np
 from sparrowboost import __version__
 from sparrowboost.model.ensemble import Ensemble
 from sparrowboost.model.losses import LOSSES
+from sparrowboost.model.regression import REGRESSION_LOSSES, regression_loss
 from sparrowboost.model.tree import MASK_WORDS, Tree
+from sparrowboost.runtime.errors import DataError
 from sparrowboost.store.binning import (
     DTYPES,
     MAX_CATEGORIES,
@@ -30,6 +33,7 @@ from sparrowboost.store.binning import (
 
 FORMAT = "sparrow-model"
 VERSION = 2  # since 2, a file may have a digest
+REGRESSION_VERSION = 3  # of models of numbers
 KEYS = (
     "format", "version", "sparrowboost", "loss", "base_score", "label", "classes", "features",
     "trees",
@@ -123,13 +127,17 @@ def check_document(document: Any) -> Ensemble:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise DocumentError("not a Sparrow model", "give a file that save_model wrote")
     _check_version(document)
-    Part(document, "the file").fields(KEYS, ("digest",) if document["version"] > 1 else ())
+    version = document["version"]
+    numbers = version == REGRESSION_VERSION
+    keys = (*KEYS, "loss_options") if numbers else KEYS
+    Part(document, "the file").fields(keys, ("digest",) if version > 1 else ())
     parts = {key: Part(value, key) for key, value in document.items()}
     parts["sparrowboost"].text()
-    losses = ", ".join(LOSSES)
-    parts["loss"].expect(document["loss"] in tuple(LOSSES), f", which is none of {losses}")
+    losses = tuple(REGRESSION_LOSSES) if numbers else tuple(LOSSES)
+    parts["loss"].expect(document["loss"] in losses, f", which is none of {', '.join(losses)}")
+    options = _options(parts["loss_options"], document["loss"]) if numbers else {}
     base_score = parts["base_score"].number()
-    classes = _classes(parts["classes"])
+    classes = _classes(parts["classes"], 0 if numbers else 2)
     features = tuple(map(_feature, parts["features"].each()))
     if not features:
         raise DocumentError("it has no features")
@@ -139,26 +147,41 @@ def check_document(document: Any) -> Ensemble:
     if largest > MAX_SCORE:
         raise DocumentError("the sum of its leaf values does not fit a float32")
     label_name = parts["label"].text()
-    return Ensemble(Binning(features), classes, document["loss"], base_score, trees, label_name)
+    return Ensemble(
+        Binning(features), classes, document["loss"], base_score, trees, label_name, options
+    )
 
 
 def _check_version(document: dict[str, Any]) -> None:
     version = document.get("version")
     if type(version) is not int or version < 1:
         raise DocumentError(f"its version is {_show(version)}, which does not exist")
-    if version > VERSION:
+    if version > REGRESSION_VERSION:
         raise DocumentError(
             f"has version {_show(version)}, written by sparrowboost "
             f"{_show(document.get('sparrowboost'))}; this is {__version__}, which reads versions "
-            f"up to {VERSION}",
+            f"up to {REGRESSION_VERSION}",
             "update sparrowboost",
         )
 
 
-def _classes(part: Part) -> tuple[Any, Any]:
+def _options(part: Part, loss: str) -> dict[str, float]:
+    """The options of a loss of numbers: all that it has, within their ranges."""
+    names = [field.name for field in dataclasses.fields(REGRESSION_LOSSES[loss])]
+    options = {name: option.number() for name, option in part.fields(names).items()}
+    try:
+        regression_loss(loss, options)
+    except DataError as error:
+        raise DocumentError(f"{part.where}: {str(error).rstrip('.')}") from None
+    return options
+
+
+def _classes(part: Part, needed: int) -> tuple[Any, ...]:
     items = part.items()
-    if len(items) != 2:
-        raise DocumentError(f"classes has {len(items)} labels where 2 are needed")
+    if len(items) != needed:
+        raise DocumentError(f"classes has {len(items)} labels where {needed} are needed")
+    if not items:
+        return ()
     negative, positive = map(_label, items)
     if positive is None or negative == positive:
         raise DocumentError(f"classes are {_show(negative)} and {_show(positive)}, which is one")

@@ -24,12 +24,13 @@ BLANK = "0" * 64  # where a digest will be
 def digest(ensemble: Ensemble) -> str:
     """SHA-256 of a model, as 64 hexadecimal digits."""
     sha = hashlib.sha256()
-    features = ensemble.binning.features
+    features, options = ensemble.binning.features, sorted(ensemble.loss_options.items())
     # The length comes before each part, so that no two models have the same bytes.
     for part in (
         ensemble.loss.encode(),
         _bytes(np.array([ensemble.base_score], np.float64)),
         _text([ensemble.label_name, *map(label_to_json, ensemble.classes)]),
+        *(part for option in options for part in _option_parts(*option)),
         *(part for feature in features for part in _feature_parts(feature)),
         b"trees",
     ):
@@ -55,6 +56,10 @@ def _bytes(array: npt.NDArray[Any]) -> bytes:
 
 def _text(values: list[Any]) -> bytes:
     return json.dumps(values).encode()
+
+
+def _option_parts(name: str, value: float) -> tuple[bytes, bytes]:
+    return name.encode(), _bytes(np.array([value], np.float64))
 
 
 def _feature_parts(feature: Feature) -> tuple[bytes, bytes]:

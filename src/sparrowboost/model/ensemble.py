@@ -6,14 +6,16 @@ prediction, files and export, which in turn use this one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.model.forest import Forest
+from sparrowboost.model.regression import REGRESSION_LOSSES, RegressionLoss, regression_loss
 from sparrowboost.model.tree import Tree
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.store.binning import Binning
@@ -30,11 +32,12 @@ class Ensemble:
     """
 
     binning: Binning
-    classes: tuple[Any, Any]  # the negative and the positive label; None: any other
+    classes: tuple[Any, ...]  # the negative and the positive label; None: any other. () for numbers
     loss: str
-    base_score: float  # H before any tree: half the log odds
+    base_score: float  # H before any tree: half the log odds, or a number as the loss has it
     trees: tuple[Tree, ...] = ()
     label_name: str = "label"
+    loss_options: Mapping[str, float] = field(default_factory=dict)  # of a loss of numbers
 
     @property
     def forest(self) -> Forest:
@@ -44,6 +47,15 @@ class Ensemble:
             if "_forest" not in own:
                 own["_forest"] = Forest(self.trees)
         return own["_forest"]
+
+    @property
+    def task(self) -> Literal["classification", "regression"]:
+        return "regression" if self.loss in REGRESSION_LOSSES else "classification"
+
+    @property
+    def regression(self) -> RegressionLoss | None:
+        """The loss, if the model predicts numbers."""
+        return regression_loss(self.loss, self.loss_options) if self.task == "regression" else None
 
     @property
     def n_trees(self) -> int:

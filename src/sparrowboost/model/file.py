@@ -22,6 +22,7 @@ import numpy.typing as npt
 from sparrowboost import __version__
 from sparrowboost.model.check import (
     FORMAT,
+    REGRESSION_VERSION,
     VERSION,
     DocumentError,
     bin_words,
@@ -131,12 +132,15 @@ def _check_size(data: bytes | bytearray, packed: int | None = None) -> None:
 def _render(ensemble: Ensemble) -> str:
     """The text: one line per feature, and per list of a tree."""
     features = ensemble.binning.features
+    numbers = ensemble.task == "regression"
+    options = {name: float(value) for name, value in sorted(ensemble.loss_options.items())}
     head = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": REGRESSION_VERSION if numbers else VERSION,  # the oldest that can say it
         "sparrowboost": __version__,
         "digest": BLANK,
         "loss": ensemble.loss,
+        **({"loss_options": options} if numbers else {}),
         "base_score": float(ensemble.base_score),
         "label": ensemble.label_name,
         "classes": _labels(ensemble),

@@ -32,7 +32,7 @@ def read_labelled(
 ) -> Iterator[Block]:
     """Rows of a source with their labels, in their order, binned by the model's thresholds."""
     data, label, weight = _parts_of(valid, ensemble.label_name)
-    binning, classes = ensemble.binning, ensemble.classes
+    binning, classes, loss = ensemble.binning, ensemble.classes, ensemble.regression
     with TemporaryFolder("valid") as scratch:
         columns = column_names(binning, data)
         options = open_options(binning, columns, scratch, read)
@@ -41,9 +41,10 @@ def read_labelled(
             replace(options, check=lambda source: check_kinds(binning, source, columns)),
             label=label,
             weight=weight,
-            positive=classes[1],
+            positive=classes[1] if loss is None else None,
             columns=columns,
             exclude=(),
+            regression=loss is not None,
         )
         check_kinds(binning, table.source, columns)
         row = 0
@@ -52,12 +53,16 @@ def read_labelled(
             rows = budget.rows(table.source, table.read_columns, len(binning.features))
         with closing(table.blocks(rows)) as blocks:
             for block in blocks:
-                batch = block.batch
+                batch, target = block.batch, block.targets
+                if loss is not None and target is not None and len(target):
+                    loss.check(float(target.min()), float(target.max()), table.label.name)
                 if columns != binning.names:
                     batch = batch.select(columns).rename_columns(binning.names)
                 bins = FeatureBlock(batch, [], table.source, row).bins(binning)
-                yield Block(bins, block.codes, block.weights, block.targets)
+                yield Block(bins, block.codes, block.weights, target)
                 row += len(block.codes)
+    if loss is not None:
+        return
     unknown = [label for label in table.labels.others if not same_label(label, classes[0])]
     if classes[0] is not None and unknown:
         raise DataError(

@@ -8,15 +8,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.model.losses import MAX_MARGIN
+from sparrowboost.model.regression import REGRESSION_LOSSES, RegressionLoss
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.uint8]  # (n,) 1 = positive
 Scores = npt.NDArray[np.floating]  # (n,) H(x), half the log odds
+Targets = npt.NDArray[np.float32]  # (n,) numbers
 Weights = npt.NDArray[np.floating] | None  # (n,) of the rows; None: all count 1
 
 
@@ -110,6 +113,57 @@ def cumulated(label: Labels, score: Scores, weight: Weights) -> tuple[Floats, Fl
     return np.cumsum(w * positive)[last], np.cumsum(w * ~positive)[last]
 
 
+def regression_sums(
+    target: Targets,
+    score: Targets,
+    loss: RegressionLoss,
+    weight: Weights = None,
+    middle: float = 0.0,
+) -> Floats:
+    """(6,) sums over rows, which add up over blocks, for `regression_scores`.
+
+    They are of the weight, and of these times the weight: the loss, the absolute and the squared
+    error, the target's difference from `middle` and its square. The nearer `middle` is to the mean,
+    the more digits R2 has.
+    """
+    y, prediction = target.astype(np.float64), loss.predictions(score).astype(np.float64)
+    error, away = y - prediction, y - middle
+    w = np.ones(len(y)) if weight is None else weight.astype(np.float64)
+    losses = loss.losses(y, score)
+    return np.array([w.sum(), *(w @ x for x in (losses, np.abs(error), error**2, away, away**2))])
+
+
+def regression_scores(sums: Floats) -> dict[str, float]:
+    """The metrics of numbers by name, from the sums of `regression_sums`.
+
+    R2 is NaN where all targets are the same.
+
+    Examples
+    --------
+    >>> from sparrowboost.model.regression import SquaredError
+    >>> y, score = np.array([[1, 2, 6], [2, 2, 4]], np.float32)
+    >>> scores = regression_scores(regression_sums(y, score, SquaredError()))
+    >>> {name: round(value, 3) for name, value in scores.items()}
+    {'loss': 0.833, 'mae': 1.0, 'rmse': 1.291, 'r2': 0.643}
+    """
+    loss, absolute, squared, away, spread = (sums[1:] / sums[0]).tolist()
+    variance = spread - away**2
+    return {
+        "loss": loss,
+        "mae": absolute,
+        "rmse": math.sqrt(squared),
+        "r2": 1 - squared / variance if variance > 0 else math.nan,
+    }
+
+
+def regression_score(
+    name: str, target: Targets, score: Targets, weight: Weights, loss: RegressionLoss
+) -> float:
+    """One of the metrics of `regression_scores`."""
+    middle = float(target.mean(dtype=np.float64))
+    return regression_scores(regression_sums(target, score, loss, weight, middle))[name]
+
+
 @dataclass(frozen=True)
 class Metric:
     """How a model is judged on validation data."""
@@ -117,8 +171,9 @@ class Metric:
     name: str
     title: str  # in reports
     lower_is_better: bool
-    compute: Callable[[Labels, Scores, Weights], float]
+    compute: Callable[..., float]  # from labels, scores H and weights; of numbers, and the loss
     ranks: bool = False  # needs rows of both labels, and sorts them
+    regression: bool = False  # judges predictions of numbers, not of classes
 
     @property
     def worst(self) -> float:
@@ -138,5 +193,18 @@ METRICS = {
         Metric("log_loss", "log loss", True, log_loss),
         Metric("auc", "AUC", False, auc, ranks=True),
         Metric("exponential_loss", "exponential loss", True, exponential_loss),
+        Metric("rmse", "RMSE", True, partial(regression_score, "rmse"), regression=True),
+        Metric("mae", "MAE", True, partial(regression_score, "mae"), regression=True),
+        Metric("r2", "R2", False, partial(regression_score, "r2"), regression=True),
+        Metric("loss", "mean loss", True, partial(regression_score, "loss"), regression=True),
     )
 }
+
+_OF_LOSS = {"squared_error": "rmse", "absolute_error": "mae"}
+
+
+def default_metric(loss: str) -> str:
+    """The name of the metric that a loss of this name minimises."""
+    if loss in REGRESSION_LOSSES:
+        return _OF_LOSS.get(loss, "loss")
+    return "log_loss"

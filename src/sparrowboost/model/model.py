@@ -27,14 +27,20 @@ class Model(Ensemble):
     binning : Binning
         Thresholds and categories that turn raw values into bins.
     classes : tuple
-        The negative and the positive label; None stands for any label but the positive one.
+        The negative and the positive label; None stands for any label but the positive one. Empty
+        if the labels are numbers.
     loss : str
     base_score : float
-        The score of a row before any tree: half the log odds of the labels. Leaf values are in
-        this unit, too; `decision_function` is twice their sum.
+        The score of a row before any tree. Of classes, it is half the log odds of the labels; leaf
+        values are in this unit, too, and `decision_function` is twice their sum. Of numbers, it is
+        in the unit of the labels, or their logarithm (loss "poisson", "gamma" and "tweedie").
     trees : tuple of Tree
     label_name : str
         The column that the labels came from.
+    loss_options : dict
+        Numbers that belong to the loss: "alpha" of "quantile", "delta" of "huber", "power" of
+        "tweedie".
+    task : {"classification", "regression"}
 
     Examples
     --------
@@ -62,6 +68,8 @@ class Model(Ensemble):
     ) -> npt.NDArray[np.float32]:
         """The log odds of the positive label, as in scikit-learn: above 0, it is the likelier one.
 
+        Models of numbers have `predict` instead.
+
         Parameters
         ----------
         data : anything that `ingest` reads
@@ -77,8 +85,27 @@ class Model(Ensemble):
         -------
         (n,) float32
         """
-        parts = list(self.iter_scores(data, n_trees=n_trees, n_jobs=n_jobs, **read))
-        return np.concatenate(parts) if parts else np.empty(0, np.float32)
+        self._check_task("classification", "decision_function", "predict")
+        return _joined(self.iter_scores(data, n_trees=n_trees, n_jobs=n_jobs, **read))
+
+    def predict(
+        self,
+        data: Any,
+        *,
+        n_trees: int | None = None,
+        n_jobs: int | None = None,
+        **read: Unpack[ReadKeywords],
+    ) -> npt.NDArray[np.float32]:
+        """Predictions of a model of numbers, in the unit of its labels.
+
+        The parameters are those of `decision_function`, which is for models of classes.
+
+        Returns
+        -------
+        (n,) float32
+        """
+        self._check_task("regression", "predict", "decision_function or predict_proba")
+        return _joined(self.iter_scores(data, n_trees=n_trees, n_jobs=n_jobs, **read))
 
     def iter_scores(
         self,
@@ -88,15 +115,17 @@ class Model(Ensemble):
         n_jobs: int | None = None,
         **read: Unpack[ReadKeywords],
     ) -> Iterator[npt.NDArray[np.float32]]:
-        """The values of `decision_function`, block by block in the order of the rows."""
+        """What `decision_function` or `predict` returns, block by block in the order of rows."""
         scores = stream_scores(self.first(n_trees), data, n_jobs, ReadOptions(**read))
-        return (log_odds(score) for score in scores)
+        loss = self.regression
+        return (log_odds(score) if loss is None else loss.predictions(score) for score in scores)
 
     def predict_proba(self, data: Any, **options: Any) -> npt.NDArray[np.float64]:
         """(n, 2) probabilities of the negative and the positive label.
 
         The options are those of `decision_function`.
         """
+        self._check_task("classification", "predict_proba", "predict")
         return probabilities(self.decision_function(data, **options))
 
     def save_model(self, path: str | os.PathLike[str]) -> None:
@@ -117,7 +146,10 @@ class Model(Ensemble):
         data: Any = None,
         **read: Unpack[ReadKeywords],
     ) -> None:
-        """Write an XGBoost model file that gives the same probabilities.
+        """Write an XGBoost model file that gives the same probabilities or predictions.
+
+        A model of numbers gets the objective that XGBoost has for its loss. For Huber's loss there
+        is only a similar one, reg:pseudohubererror; predictions are the same even so.
 
         XGBoost compares numbers as float32 and takes categories as codes; `xgboost_frame` converts
         any data to that. Columns that are float32 already, or small integers, need no conversion.
@@ -151,12 +183,26 @@ class Model(Ensemble):
         """
         return make_frame(self.binning, data, ReadOptions(**read))
 
+    def _check_task(self, task: str, name: str, other: str) -> None:
+        """A DataError if this is a model of the other task, which has another method."""
+        if self.task != task:
+            kind = "numbers" if self.task == "regression" else "classes"
+            raise DataError(
+                f"this is a model of {kind} (loss={self.loss!r}), which has no {name}; use {other}."
+            )
+
     def __repr__(self) -> str:
         leaves = max((tree.n_leaves for tree in self.trees), default=1)
+        options = "".join(f", {name}={value:g}" for name, value in self.loss_options.items())
         return (
             f"Model({self.n_trees} trees of up to {leaves} leaves, "
-            f"{len(self.binning.features)} features, loss={self.loss!r})"
+            f"{len(self.binning.features)} features, loss={self.loss!r}{options})"
         )
+
+
+def _joined(parts: Iterator[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
+    made = list(parts)
+    return np.concatenate(made) if made else np.empty(0, np.float32)
 
 
 def check_model(model: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ from sparrowboost.store.lookup import Bins
 GROUP_ROWS = 1 << 20  # maximum of a row group of a Parquet file,
 GROUP_BYTES = 4 << 20  # and of its size, since it is held in memory until it is written
 COLUMNS = ("prediction", "probability", "score")
+DEFAULTS = ("prediction", "probability")
+NUMBER_COLUMNS = ("prediction",)  # of models of numbers
 
 
 def write_predictions(
@@ -38,7 +40,7 @@ def write_predictions(
     data: Any,
     path: str | os.PathLike[str],
     *,
-    columns: str | Sequence[str] = ("prediction", "probability"),
+    columns: str | Sequence[str] | None = None,
     keep: str | Sequence[str] = (),
     header: bool = True,
     format: str | None = None,
@@ -60,9 +62,10 @@ def write_predictions(
     data : anything that `ingest` reads
     path : str or path
         Ends in .parquet or .csv.
-    columns : sequence of {"prediction", "probability", "score"}
+    columns : sequence of {"prediction", "probability", "score"}, optional
         What to write: the likelier label, the probability of the positive label, and its log odds,
-        as `Model.decision_function` gives them.
+        as `Model.decision_function` gives them. Default: the first two. Models of numbers have only
+        "prediction", in the unit of the labels, as `Model.predict` gives it.
     keep : sequence of str
         Columns of the source to write before these, such as an id. In CSV files, columns that are
         not features are kept as text.
@@ -100,8 +103,11 @@ def write_predictions(
         thousands=thousands,
         date_format=date_format,
     )
-    columns, keep = name_list(columns), name_list(keep)
-    _check_columns(columns, keep)
+    allowed = COLUMNS if model.regression is None else NUMBER_COLUMNS
+    default = [name for name in DEFAULTS if name in allowed]
+    columns = default if columns is None else name_list(columns)
+    keep = name_list(keep)
+    _check_columns(columns, keep, allowed)
     file = output_path(path)
     _check_file(file)
     check_apart(file, data)
@@ -135,9 +141,12 @@ def write_predictions(
     return n
 
 
-def _check_columns(columns: Sequence[str], keep: Sequence[str]) -> None:
-    if not columns or not set(columns) <= set(COLUMNS):
-        raise DataError(f"columns={columns}: give any of {', '.join(COLUMNS)}; keep= takes others.")
+def _check_columns(columns: Sequence[str], keep: Sequence[str], allowed: Sequence[str]) -> None:
+    if not columns or not set(columns) <= set(allowed):
+        choices = f"give any of {', '.join(allowed)}; keep= takes others"
+        if set(columns) <= set(COLUMNS):
+            choices = "the model predicts numbers, without a probability or score; leave these out"
+        raise DataError(f"columns={columns}: {choices}.")
     duplicates = [name for name, count in Counter([*keep, *columns]).items() if count > 1]
     if duplicates:
         raise DataError(
@@ -219,6 +228,16 @@ def _batches(
     read: ReadOptions,
     limit: int | None,
 ) -> Generator[pa.RecordBatch]:
+    work = _worker(model)
+    for made, kept in stream(model.binning, data, work, n_jobs, read, keep, limit):
+        arrays = [*map(_plain, kept), *(made[name] for name in columns)]
+        yield pa.RecordBatch.from_arrays(arrays, [*keep, *columns])
+
+
+def _worker(model: Model) -> Callable[[Bins], dict[str, pa.Array]]:
+    """What predicts the columns of some rows from their bins."""
+    if (loss := model.regression) is not None:
+        return lambda bins: {"prediction": from_numpy(loss.predictions(model.score(bins)))}
     classes = _classes(model)
 
     def work(bins: Bins) -> dict[str, pa.Array]:
@@ -229,9 +248,7 @@ def _batches(
             "score": from_numpy(log_odds(score)),
         }
 
-    for made, kept in stream(model.binning, data, work, n_jobs, read, keep, limit):
-        arrays = [*map(_plain, kept), *(made[name] for name in columns)]
-        yield pa.RecordBatch.from_arrays(arrays, [*keep, *columns])
+    return work
 
 
 def _classes(model: Model) -> pa.Array:

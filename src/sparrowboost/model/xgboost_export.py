@@ -1,7 +1,8 @@
 """Export of a model to XGBoost's format, and of data to what that model needs.
 
-XGBoost's margin is the log odds, 2 H, so probabilities are the same. The base score is part of the
-first tree's values: XGBoost would store it as a probability, with few digits near 1.
+XGBoost's margin of classes is the log odds, 2 H, so probabilities are the same; that of numbers is
+H. The base score is part of the first tree's values: XGBoost would store it as a probability, with
+few digits near 1, or as the exponential of a logarithm.
 
 Numbers. XGBoost compares float32 values and sends those below a split's condition left. Here values
 up to a threshold go left, so the condition is the smallest float32 above the threshold, and every
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,6 +45,24 @@ SCHEMA = [3, 0, 0]  # the XGBoost version of the format; 2.1 and later read it
 NO_PARENT = 2**31 - 1
 MIN_COVER = 1e-6  # of a leaf without rows: XGBoost divides by a node's cover
 
+# The objectives of losses of numbers, and what XGBoost calls their options. Only training would
+# tell "reg:pseudohubererror" from Huber's loss, which XGBoost has not.
+OBJECTIVES = {
+    "squared_error": ("reg:squarederror", "reg_loss_param"),
+    "absolute_error": ("reg:absoluteerror", ""),
+    "huber": ("reg:pseudohubererror", "pseudo_huber_param"),
+    "quantile": ("reg:quantileerror", "quantile_loss_param"),
+    "poisson": ("count:poisson", "poisson_regression_param"),
+    "gamma": ("reg:gamma", "reg_loss_param"),
+    "tweedie": ("reg:tweedie", "tweedie_regression_param"),
+}
+OPTIONS = {
+    "delta": "huber_slope",
+    "alpha": "quantile_alpha",
+    "power": "tweedie_variance_power",
+}
+DEFAULTS = {"reg_loss_param": {"scale_pos_weight": "1"}}
+
 MAX, INFINITY = np.finfo(np.float32).max, np.float32(np.inf)
 Floats = npt.NDArray[np.float32]
 
@@ -62,21 +81,28 @@ def write_xgboost(
     # Added in float32 and in the order of the trees, as in prediction.
     values = [tree.value for tree in trees]
     values[0] = np.float32(ensemble.base_score) + values[0]
+    factor = 1 if ensemble.regression else 2  # of H in the margin
     splits = Splits(binning)
     try:
         made = [
-            _make_tree(t, tree, 2 * value, cover, splits)
+            _make_tree(t, tree, factor * value, cover, splits)
             for t, (tree, value, cover) in enumerate(zip(trees, values, covers, strict=True))
         ]
     except NotAThresholdError as error:
         raise ModelFileError(f"{path}: {error}") from None
-    document = _make_document(made, binning)
+    document = _make_document(made, ensemble)
     # XGBoost does not decode escapes such as \u00e9.
     write_file(path, json.dumps(document, ensure_ascii=False).encode())
 
 
-def _make_document(trees: list[dict[str, Any]], binning: Binning) -> dict[str, Any]:
+def _make_document(trees: list[dict[str, Any]], ensemble: Ensemble) -> dict[str, Any]:
+    binning, loss = ensemble.binning, ensemble.regression
     n, d = len(trees), len(binning.features)
+    if loss is None:
+        objective, margin_0 = _objective("binary:logistic", "reg_loss_param"), "5E-1"
+    else:
+        objective = _objective(*OBJECTIVES[loss.name], loss.options)
+        margin_0 = "1E0" if loss.log_link else "0E0"
     model = {
         "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(n)},
         "iteration_indptr": list(range(n + 1)),
@@ -91,18 +117,21 @@ def _make_document(trees: list[dict[str, Any]], binning: Binning) -> dict[str, A
         ],
         "gradient_booster": {"model": model, "name": "gbtree"},
         "learner_model_param": {
-            "base_score": "5E-1",  # the margin 0
+            "base_score": margin_0,
             "boost_from_average": "1",
             "num_class": "0",
             "num_feature": str(d),
             "num_target": "1",
         },
-        "objective": {
-            "name": "binary:logistic",
-            "reg_loss_param": {"scale_pos_weight": "1"},
-        },
+        "objective": objective,
     }
     return {"learner": learner, "version": SCHEMA}
+
+
+def _objective(name: str, key: str, options: Mapping[str, float] | None = None) -> dict[str, Any]:
+    """An objective as XGBoost writes it; its options are text."""
+    made = {OPTIONS[option]: repr(value) for option, value in (options or {}).items()}
+    return {"name": name, **({key: made or DEFAULTS.get(key, {})} if key else {})}
 
 
 def export_names(binning: Binning) -> list[str]:
