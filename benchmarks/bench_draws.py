@@ -22,7 +22,6 @@ from rich.table import Table
 import measure
 import peers
 from sparrowboost import ingest, train
-from sparrowboost.model.losses import LOSSES
 from sparrowboost.model.model import Model
 from sparrowboost.sampling.sampler import Sampler
 from sparrowboost.sampling.weight_estimate import WeightEstimate
@@ -85,8 +84,7 @@ def main() -> None:
         for seed in range(args.rounds):
             sampler = Sampler(
                 dataset,
-                LOSSES[model.loss],
-                model.base_score,
+                model.first(0),
                 folder=folder,
                 seed=seed,
                 n_jobs=measure.cores(),

@@ -55,7 +55,9 @@ from sparrowboost.store.views import split
 
 VALIDATION = "validation_0"  # what `evals_result_` calls the validation data, as XGBoost does
 
-LEARNER = tuple(field.name for field in fields(Params))  # parameters that `train` has, too
+NUMBERS = ("alpha", "power")  # parameters of losses of numbers
+# Parameters that `train` has, too.
+LEARNER = tuple(field.name for field in fields(Params) if field.name not in NUMBERS)
 
 
 class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

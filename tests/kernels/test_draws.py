@@ -17,7 +17,7 @@ from sparrowboost.kernels.draws import (
     weigh_draw,
 )
 from sparrowboost.kernels.rows import random_order
-from sparrowboost.sampling.strata import LOWEST, N_STRATA, Rows, chunk_bytes
+from sparrowboost.sampling.strata import LOWEST, N_WEIGHTS, Rows, chunk_bytes
 
 pytestmark = pytest.mark.kernel
 
@@ -145,35 +145,36 @@ def naive_stratum(w, lowest, n_strata):
         st.floats(0, width=32, allow_infinity=False)
         | st.integers(-149, 127).map(lambda k: 2.0**k)
     ),
-    st.sampled_from([(LOWEST, N_STRATA), (-126, 255), (-127, 254), (0, 1), (-3, 7), (5, 40)]),
+    st.sampled_from([(LOWEST, N_WEIGHTS), (-126, 255), (-127, 254), (0, 1), (-3, 7), (5, 40)]),
 )  # fmt: skip
-@example([0.0, 1e-45, 1.1754942e-38, 1.1754944e-38, 3.4028235e38], (LOWEST, N_STRATA))
+@example([0.0, 1e-45, 1.1754942e-38, 1.1754944e-38, 3.4028235e38], (LOWEST, N_WEIGHTS))
 def test_the_stratum_is_the_power_of_two_below_the_weight(w, strata):
     w = np.array(w, np.float32)
     for run in (find_strata, find_strata.py_func):
-        stratum = np.full(len(w), 99, np.uint8)
+        stratum = np.full(len(w), 99, np.uint16)
         run(w, *strata, stratum)
         assert stratum.tolist() == [naive_stratum(wi, *strata) for wi in w.tolist()]
 
 
 def test_strata_begin_at_their_powers_of_two():
-    for power in range(LOWEST, LOWEST + N_STRATA):
+    for power in range(LOWEST, LOWEST + N_WEIGHTS):
         at = np.float32(2.0**power)
         w = np.array([np.nextafter(at, np.float32(0)), at, np.nextafter(at, np.float32(np.inf))])
-        stratum = np.empty(3, np.uint8)
-        find_strata(w, LOWEST, N_STRATA, stratum)
+        stratum = np.empty(3, np.uint16)
+        find_strata(w, LOWEST, N_WEIGHTS, stratum)
         k = power - LOWEST
         assert stratum.tolist() == [max(k - 1, 0), k, k]
 
 
-def numbered_rows(n, d=3, weighted=True):
+def numbered_rows(n, d=3, weighted=True, targeted=True):
     """Rows of which each part tells which row it is of."""
     number = np.arange(n)
     bins = ((number[:, None] + 17 * np.arange(d)) % 256).astype(np.uint8)
     label = (number % 2).astype(np.uint8)
     copies, score = (number + 0.25).astype(np.float32), (number + 0.5).astype(np.float32)
     weight = (number + 0.75).astype(np.float32)[: n * weighted]
-    return bins, label, copies, weight, score
+    target = (number + 0.125).astype(np.float32)[: n * targeted]
+    return bins, label, copies, weight, score, target
 
 
 def naive_order(seed, n):
@@ -187,13 +188,15 @@ def naive_order(seed, n):
     return order
 
 
-@given(st.integers(0, MASK), st.integers(0, 40), st.integers(1, 4), st.booleans())
-def test_shuffled_rows_are_a_permutation_that_keeps_each_row_together(seed, n, d, weighted):
+@given(st.integers(0, MASK), st.integers(0, 40), st.integers(1, 4), st.booleans(), st.booleans())
+def test_shuffled_rows_are_a_permutation_that_keeps_each_row_together(
+    seed, n, d, weighted, targeted
+):
     order = naive_order(seed, n)
     assert sorted(order) == list(range(n))
     for run in (shuffle_rows, shuffle_rows.py_func):
-        before = numbered_rows(n, d, weighted)
-        after = numbered_rows(n, d, weighted)
+        before = numbered_rows(n, d, weighted, targeted)
+        after = numbered_rows(n, d, weighted, targeted)
         with np.errstate(over="ignore"):  # the generator's products are meant to wrap
             run(np.uint64(seed), *after)
         for a, b in zip(after, before, strict=True):
@@ -239,19 +242,23 @@ def test_a_row_gets_to_every_place_equally_often():
     st.integers(1, 5),
     st.integers(0, 40),
     st.booleans(),
+    st.booleans(),
     st.integers(0, 2**32 - 1),
 )
-def test_rows_are_put_into_the_chunks_of_their_strata_in_order(n_strata, room, n, weighted, seed):
+def test_rows_are_put_into_the_chunks_of_their_strata_in_order(
+    n_strata, room, n, weighted, targeted, seed
+):
     rng = np.random.default_rng(seed)
-    bins, label, _, weight, score = numbered_rows(n, weighted=weighted)
+    kinds = {"weighted": weighted, "targeted": targeted}
+    bins, label, _, weight, score, target = numbered_rows(n, **kinds)
     seen = np.arange(n, dtype=np.int32)
-    stratum = rng.integers(0, n_strata, n).astype(np.uint8)
+    stratum = rng.integers(0, n_strata, n).astype(np.uint16)
     order = rng.permutation(n).astype(np.uint32)
-    given_rows = Rows(bins, label, weight, score, seen)
+    given_rows = Rows(bins, label, weight, score, seen, target)
     wanted = [[int(i) for i in order if stratum[i] == k] for k in range(n_strata)]
     for run in (put_rows, put_rows.py_func):
-        data = np.zeros((n_strata, 8 * chunk_bytes(3, weighted=weighted)), np.uint8)
-        chunks = Rows.chunks(data, room, 3, weighted=weighted)
+        data = np.zeros((n_strata, 8 * chunk_bytes(3, n_extra=weighted + targeted)), np.uint8)
+        chunks = Rows.chunks(data, room, 3, **kinds)
         filled, got, at = np.zeros(n_strata, np.int64), [[] for _ in range(n_strata)], 0
 
         def taken(k, chunks=chunks, filled=filled):
@@ -264,7 +271,7 @@ def test_rows_are_put_into_the_chunks_of_their_strata_in_order(n_strata, room, n
             return numbers
 
         while True:
-            at, full = run(*given_rows[:4], seen, stratum, order, at, *chunks, filled)
+            at, full = run(*given_rows, stratum, order, at, *chunks, filled)
             if full < 0:
                 break
             assert filled[full] == room
@@ -276,10 +283,13 @@ def test_rows_are_put_into_the_chunks_of_their_strata_in_order(n_strata, room, n
         assert got == wanted
 
 
-@given(st.lists(st.integers(0, 19), max_size=30), st.integers(0, 5), st.booleans())
-def test_rows_that_are_kept_are_copied_from_the_first_free_place_on(which, first, weighted):
-    bins, label, _, weight, score = numbered_rows(20, weighted=weighted)
-    rows = bins, label, weight, score
+@given(st.lists(st.integers(0, 19), max_size=30), st.integers(0, 5), st.booleans(), st.booleans())
+def test_rows_that_are_kept_are_copied_from_the_first_free_place_on(
+    which, first, weighted, targeted
+):
+    kinds = {"weighted": weighted, "targeted": targeted}
+    bins, label, _, weight, score, target = numbered_rows(20, **kinds)
+    rows = bins, label, weight, score, target
     for run in (keep_rows, keep_rows.py_func):
         to = [np.full((40 if len(part) else 0, *part.shape[1:]), 77, part.dtype) for part in rows]
         run(*rows, np.array(which, np.int64), first, *to)

@@ -10,6 +10,7 @@ from constants import set_constants
 from naive import subset_charge
 from sparrowboost.kernels.scores import apply_trees
 from sparrowboost.learner.grower import AdaptiveGrower
+from sparrowboost.learner.leaf_values import label_values
 from sparrowboost.learner.monotone import Monotone
 from sparrowboost.learner.paper_grower import PaperGrower
 from sparrowboost.learner.params import Params
@@ -46,7 +47,7 @@ def adaptive(scanner, params, *, exact=True, monotone=None):
         scanner,
         finder,
         Adaptive(params.rho),
-        get_loss(params.loss),
+        label_values(get_loss(params.for_task("classification").loss)),
         params,
         exact=exact,
     )

@@ -17,6 +17,8 @@ WRONG = {
     "l2": (-1, np.nan, np.inf, None),
     "category_penalty": (-0.1, np.nan, np.inf, None),
     "loss": ("hinge", "", None, 1),
+    "alpha": (0, 1, -0.1, np.nan, "0.5", None, True),
+    "power": (1, 2, 0.5, np.nan, "1.5", None, True),
     "stopping": ("never", None, True),
     "sample_size": (0, -1, 0.5, "all", None, True),
     "theta": (0, 1, -0.5, 1.5, np.nan, None),

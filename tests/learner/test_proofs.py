@@ -25,13 +25,14 @@ from builders import (
 )
 from sparrowboost.learner.evidence import Slots
 from sparrowboost.learner.grower import AdaptiveGrower
+from sparrowboost.learner.leaf_values import label_values
 from sparrowboost.learner.params import Params
 from sparrowboost.learner.scanner import Scanner
 from sparrowboost.learner.stopping import SIGMA, Adaptive, SplitFinder, stand_out
 from sparrowboost.model.forest import Forest
 from sparrowboost.model.losses import get_loss
 from sparrowboost.runtime.threads import WorkerPool
-from sparrowboost.sampling.lookback import first_edge
+from sparrowboost.sampling.sample import first_edge
 from sparrowboost.sampling.sampler import Sampler, WeightEstimate
 
 pytestmark = pytest.mark.usefixtures("small_blocks_and_chunks")
@@ -56,8 +57,7 @@ def draws(dataset, folder, seed, known):
     """Samples drawn under the teacher's first trees: `known` of each, from even odds on."""
     model = make_model(dataset)
     model = type(model)(model.binning, model.classes, model.loss, 0.0)
-    loss = get_loss("logistic")
-    with closing(Sampler(dataset, loss, 0.0, folder=folder, seed=seed, n_jobs=1)) as sampler:
+    with closing(Sampler(dataset, model, folder=folder, seed=seed, n_jobs=1)) as sampler:
         sample = sampler.first(sampler.weigh_base(), ROWS)
         yield sample, model
         for n_trees in known:
@@ -73,9 +73,8 @@ def first_tree(slots, sample, model, workers, *, sigma=SIGMA, rho=0.3):
     scanner.load(sample)
     params = Params(max_leaves=2, sigma=sigma, rho=rho, l2=0.0)
     finder = SplitFinder(slots, sigma=sigma, l2=0.0)
-    grower = AdaptiveGrower(
-        scanner, finder, Adaptive(rho), get_loss("logistic"), params, exact=False
-    )
+    values = label_values(get_loss("logistic"))
+    grower = AdaptiveGrower(scanner, finder, Adaptive(rho), values, params, exact=False)
     grower.restore(
         {"grower": np.array([1.0, 1.0, *np.zeros(slots.n_features)])}
     )  # whatever stands out
@@ -115,9 +114,7 @@ def test_what_is_certified_of_a_split_holds_on_all_rows(tmp_path, workers):
         for sample, model in draws(dataset, tmp_path, seed, (1, 2, 3, 4)):
             grown = first_tree(slots, sample, model, workers)
             if everything is None:
-                whole = Sampler(
-                    dataset, get_loss("logistic"), 0.0, folder=tmp_path, seed=0, n_jobs=1
-                )
+                whole = Sampler(dataset, model.first(0), folder=tmp_path, seed=0, n_jobs=1)
                 with closing(whole):
                     everything = whole.all_rows()
                 assert (label[numbers_of(everything.bins, WIDTH)] == everything.label).all()
@@ -197,8 +194,8 @@ def test_whole_trees_of_noise_do_not_stand_out_though_the_best_leaves_are_split(
         scanner = Scanner(slots, max_leaves, workers)
         scanner.load(make_sample(bins, rng.random(8_000) < 0.5))
         params = Params(max_leaves=max_leaves)
-        grower = AdaptiveGrower(
-            scanner, SplitFinder(slots), Adaptive(), get_loss("logistic"), params, exact=False
-        )
+        values = label_values(get_loss("logistic"))
+        finder = SplitFinder(slots)
+        grower = AdaptiveGrower(scanner, finder, Adaptive(), values, params, exact=False)
         out += grower.grow(make_empty()) is not None
     assert out <= 2

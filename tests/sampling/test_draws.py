@@ -18,7 +18,6 @@ import pytest
 from builders import WIDTH, make_model, make_stumps, numbered_rows, numbers_of
 from constants import set_constants
 from sparrowboost import ingest
-from sparrowboost.model.losses import get_loss
 from sparrowboost.runtime.progress import make_progress
 from sparrowboost.sampling.sampler import Sampler, WeightEstimate
 
@@ -42,8 +41,7 @@ def draw(dataset, folder, seed, rows, stages=None):
     model, sample = make_model(dataset), None
     sampler = Sampler(
         dataset,
-        get_loss("logistic"),
-        model.base_score,
+        model,
         folder=folder,
         seed=seed,
         n_jobs=1,

@@ -9,7 +9,8 @@ from builders import make_sample, make_stump
 from sparrowboost.learner.grower import GrownTree
 from sparrowboost.model.forest import Forest
 from sparrowboost.runtime.threads import WorkerPool
-from sparrowboost.sampling.lookback import LookBack, Mark, first_edge
+from sparrowboost.sampling.lookback import LookBack, Mark
+from sparrowboost.sampling.sample import first_edge
 
 RATE = 0.3
 
@@ -58,7 +59,7 @@ def test_the_fall_of_the_loss_is_that_of_both_samples_whenever_the_next_was_draw
     u, new_u = np.random.default_rng(2).lognormal(0, 0.5, 3_000), np.full(2_000, 1.5)
     sample = make_sample(bins, label, u=u)
     sample.of_rows = 10_000
-    mark = Mark(sample, None, workers, "logistic")
+    mark = Mark(sample, None, workers)
     for stump in STUMPS:
         mark.note(grown(stump))
     fresh = make_sample(new, new_label, u=new_u, score=values_of(new, 0, seen))
@@ -77,7 +78,7 @@ def test_the_fall_of_the_loss_is_that_of_both_samples_whenever_the_next_was_draw
 
 def test_without_a_tree_there_is_nothing_to_look_back_at(workers):
     sample = make_sample(*make_rows(0))
-    assert Mark(sample, None, workers, "logistic").look_back(sample, Trees([])) is None
+    assert Mark(sample, None, workers).look_back(sample, Trees([])) is None
 
 
 def test_the_advantage_on_fresh_rows_may_be_negative_where_a_split_was_of_noise():
@@ -94,7 +95,7 @@ def test_the_error_of_what_fresh_rows_say_is_how_far_it_varies(workers):
     falls, errors = [], []
     for seed in range(200):
         sample = make_sample(*make_rows(0, 100))
-        mark = Mark(sample, None, workers, "logistic")
+        mark = Mark(sample, None, workers)
         mark.note(grown(STUMPS[0]))
         fresh = make_sample(*make_rows(seed + 1, 500))
         look = mark.look_back(fresh, Trees(STUMPS[:1]))

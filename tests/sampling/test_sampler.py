@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,6 @@ import sparrowboost.sampling.sampler
 from builders import make_model, make_sample, make_stump, numbered_rows, numbers_of
 from constants import set_constants
 from sparrowboost.kernels.draws import weigh_draw
-from sparrowboost.model.losses import get_loss
 from sparrowboost.sampling.sampler import MAX_SHARE, Sampler
 from sparrowboost.sampling.weight_estimate import ROWS_PER_EFF, WeightEstimate
 
@@ -94,8 +94,8 @@ def exact_weights(model, label, user, loss="logistic"):
 
 
 def make_sampler(dataset, folder, seed, loss="logistic"):
-    base = make_model(dataset).base_score
-    return closing(Sampler(dataset, get_loss(loss), base, folder=folder, seed=seed, n_jobs=1))
+    model = replace(make_model(dataset), loss=loss)
+    return closing(Sampler(dataset, model, folder=folder, seed=seed, n_jobs=1))
 
 
 def multiplicities(sample, n=N):
@@ -325,10 +325,8 @@ def test_the_same_seed_gives_the_same_samples_in_the_background_too(plain, tmp_p
     dataset, _, _ = plain
     found = []
     for seed, n_jobs, background in ((1, 1, False), (1, 3, True), (2, 1, False)):
-        base = make_model(dataset).base_score
-        sampler = Sampler(
-            dataset, get_loss("logistic"), base, folder=tmp_path, seed=seed, n_jobs=n_jobs
-        )
+        start = make_model(dataset)
+        sampler = Sampler(dataset, start, folder=tmp_path, seed=seed, n_jobs=n_jobs)
         with closing(sampler):
             sample = sampler.first(sampler.weigh_base(), 400)
             parts = []

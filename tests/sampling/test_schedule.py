@@ -23,7 +23,7 @@ class FakeMark:
 
     says: LookBack | None = None
 
-    def __init__(self, sample, model, workers, loss):
+    def __init__(self, sample, model, workers):
         self.noted = 0
 
     def note(self, grown):
@@ -110,15 +110,13 @@ def sampler():
 
 
 def make_supply(sampler, first=100, most=1_000, theta=0.5, rate=RATE):
-    schedule = SampleSchedule(
-        sampler, Sizes(first, most), theta, rate=rate, loss="logistic", workers=None
-    )
+    schedule = SampleSchedule(sampler, Sizes(first, most), theta, rate=rate, workers=None)
     return schedule, schedule.first()
 
 
 def test_where_all_rows_are_the_sample_there_is_never_another(sampler):
     sizes = Sizes(500, 500, whole=True)
-    schedule = SampleSchedule(sampler, sizes, 0.5, rate=RATE, loss="logistic", workers=None)
+    schedule = SampleSchedule(sampler, sizes, 0.5, rate=RATE, workers=None)
     sample = schedule.first()
     sample.n_eff = 1.0
     assert schedule.after_tree(None, grown(), 10**9) is None

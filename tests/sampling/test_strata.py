@@ -16,7 +16,6 @@ from constants import set_constants
 from sparrowboost import StoreError
 from sparrowboost.sampling.strata import (
     LOWEST,
-    N_STRATA,
     N_WEIGHTS,
     Rows,
     Strata,
@@ -35,7 +34,7 @@ def small_chunks():
         yield
 
 
-def make_rows(numbers, *, weighted=True) -> Rows:
+def make_rows(numbers, *, weighted=True, targeted=False) -> Rows:
     """Rows that hold their own number, in each of their parts."""
     numbers = np.asarray(numbers, np.int64)
     bins = np.column_stack([numbers % 251, numbers // 251 % 251, numbers % 7]).astype(np.uint8)
@@ -45,6 +44,7 @@ def make_rows(numbers, *, weighted=True) -> Rows:
         (numbers * 0.25).astype(np.float32) if weighted else np.empty(0, np.float32),
         (numbers * 0.5).astype(np.float32),
         numbers.astype(np.int32),
+        (numbers * 0.125).astype(np.float32) if targeted else np.empty(0, np.float32),
     )
 
 
@@ -59,7 +59,7 @@ def assert_intact(rows, *, weighted=True) -> list[int]:
 def take_all(strata, rng) -> Counter:
     """All rows of all strata, by number and stratum."""
     found: Counter = Counter()
-    for k in range(N_STRATA):
+    for k in range(strata.n_strata):
         for picked in strata.pick(k, strata.n_chunks(k), rng):
             assert picked.share == 1
             found.update((number, k) for number in assert_intact(strata.read(picked)))
@@ -108,7 +108,7 @@ def test_what_is_put_in_comes_out_whatever_the_order_of_steps(tmp_path_factory, 
             strata_of = stratum_of(w, numbers % 2).tolist()
             inside.update(zip(numbers.tolist(), strata_of, strict=True))
         else:
-            for k in range(N_STRATA):
+            for k in range(strata.n_strata):
                 before, n_chunks = strata.size(k), strata.n_chunks(k)
                 picked = strata.pick(k, how_many, rng)
                 assert chunks_of(picked) == min(how_many, n_chunks)
@@ -159,7 +159,7 @@ def test_places_in_the_file_are_used_again(tmp_path):
     w = np.exp2(rng.uniform(-5, 5, n)).astype(np.float32)
     strata.append(make_rows(np.arange(n)), w)
     for _ in range(50):
-        for k in range(N_STRATA):
+        for k in range(strata.n_strata):
             for picked in strata.pick(k, 3, rng):
                 rows = strata.read(picked)
                 strata.append(rows, np.exp2(rng.uniform(-5, 5, len(rows.seen))).astype(np.float32))

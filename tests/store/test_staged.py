@@ -4,6 +4,7 @@ import gc
 import pickle
 import threading
 from contextlib import closing
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -24,7 +25,6 @@ from sparrowboost import (
     train,
 )
 from sparrowboost.learner.events import SampleDrawn, TreeAdded
-from sparrowboost.model.losses import get_loss
 from sparrowboost.readers.formats import OpenOptions, open_source
 from sparrowboost.readers.parquet import ParquetFile
 from sparrowboost.runtime.progress import make_progress
@@ -234,10 +234,7 @@ def test_a_draw_that_waits_for_rows_does_not_keep_a_training_from_ending(file, t
 
     dataset, staged = ingest(file, label="y", verbose=0), Stuck()
     model = make_model(dataset)
-    sampler = Sampler(
-        dataset, get_loss("logistic"), model.base_score, folder=tmp_path, seed=0, n_jobs=1,
-        staged=staged,
-    )  # fmt: skip
+    sampler = Sampler(dataset, model, folder=tmp_path, seed=0, n_jobs=1, staged=staged)
     estimate = sampler.weigh_base()
     sampler.request(model, estimate, 1_000, more=True)
     assert staged.waited.wait(60)
@@ -320,15 +317,16 @@ def test_rows_that_came_later_are_drawn_as_those_before(tmp_path, monkeypatch):
     x = np.arange(n) // (n // 100)
     table = pa.table({"n": x, "y": np.arange(n) % 3 == 0})
     pq.write_table(table, tmp_path / "t.parquet", row_group_size=n // 20)
-    loss, stood, draws = get_loss("logistic"), np.zeros(100), 40
+    stood, draws = np.zeros(100), 40
     for seed in range(draws):
         data = ingest(tmp_path / "t.parquet", label="y", verbose=0, wait=False, random_state=seed)
         staged = data.storage
         staged.start(make_progress(0))
         first = staged.stage(0)
-        sampler = Sampler(first, loss, 0.0, folder=tmp_path, seed=seed, n_jobs=1, staged=staged)
+        model = make_model(first)
+        even = replace(model, base_score=0.0)
+        sampler = Sampler(first, even, folder=tmp_path, seed=seed, n_jobs=1, staged=staged)
         with closing(sampler), closing(staged):
-            model = make_model(first)
             sample = sampler.first(sampler.weigh_base(), 4_000)
             assert sampler.n_rows == first.n_rows
             for _ in range(7):

@@ -66,7 +66,7 @@ def find_strata(w, lowest, n_strata, stratum):
     """Stratum of each row: floor(log2 w) - lowest, clipped to 0 ... n_strata - 1.
 
     w       (n,) float32  IN
-    stratum (n,) uint8    OUT
+    stratum (n,) uint16   OUT
     """
     for i in range(w.shape[0]):
         power = np.int32(np.float32(w[i]).view(np.int32) >> np.int32(23)) - np.int32(127)
@@ -75,8 +75,8 @@ def find_strata(w, lowest, n_strata, stratum):
 
 @kernel
 def put_rows(
-    bins, label, weight, score, seen, stratum, order, start,
-    to_bins, to_label, to_weight, to_score, to_seen, filled,
+    bins, label, weight, score, seen, target, stratum, order, start,
+    to_bins, to_label, to_weight, to_score, to_seen, to_target, filled,
 ):  # fmt: skip
     """Append rows to the chunks of their strata until a chunk is full.
 
@@ -85,7 +85,8 @@ def put_rows(
     weight  (n,)   float32  IN   the user's, or (0,)
     score   (n,)   float32  IN
     seen    (n,)   int32    IN   trees in the score
-    stratum (n,)   uint8    IN
+    target  (n,)   float32  IN   numbers to predict, or (0,)
+    stratum (n,)   uint16   IN
     order   (n,)   uint32   IN   in which rows are appended
     start   int             IN   number of rows that were appended before
     to_...  (s, m, ...)     OUT  the same arrays of the chunks, m rows per stratum
@@ -96,6 +97,7 @@ def put_rows(
     d = bins.shape[1]
     chunk_rows = to_label.shape[1]
     weighted = weight.shape[0] > 0
+    targeted = target.shape[0] > 0
     for at in range(start, order.shape[0]):
         i = np.uint64(order[at])
         k = np.uint64(stratum[i])
@@ -107,6 +109,8 @@ def put_rows(
         to_seen[k, slot] = seen[i]
         if weighted:
             to_weight[k, slot] = weight[i]
+        if targeted:
+            to_target[k, slot] = target[i]
         filled[k] += 1
         if filled[k] == chunk_rows:
             return at + 1, np.int64(k)
@@ -114,18 +118,23 @@ def put_rows(
 
 
 @kernel
-def keep_rows(bins, label, weight, score, which, first, to_bins, to_label, to_weight, to_score):
+def keep_rows(
+    bins, label, weight, score, target, which, first,
+    to_bins, to_label, to_weight, to_score, to_target,
+):  # fmt: skip
     """Copy some rows into larger arrays, from row `first` on.
 
     bins   (n, d) uint8    IN
     label  (n,)   uint8    IN
     weight (n,)   float32  IN   or (0,)
     score  (n,)   float32  IN
+    target (n,)   float32  IN   or (0,)
     which  (k,)   int64    IN
     to_...                 OUT  the same arrays with more rows
     """
     d = bins.shape[1]
     weighted = weight.shape[0] > 0
+    targeted = target.shape[0] > 0
     for k in range(which.shape[0]):
         i = np.uint64(which[k])
         to = np.uint64(first + k)
@@ -135,10 +144,12 @@ def keep_rows(bins, label, weight, score, which, first, to_bins, to_label, to_we
         to_score[to] = score[i]
         if weighted:
             to_weight[to] = weight[i]
+        if targeted:
+            to_target[to] = target[i]
 
 
 @kernel
-def shuffle_rows(seed, bins, label, copies, weight, score):
+def shuffle_rows(seed, bins, label, copies, weight, score, target):
     """Shuffle rows in place (Fisher and Yates).
 
     seed   uint64           IN
@@ -147,6 +158,7 @@ def shuffle_rows(seed, bins, label, copies, weight, score):
     copies (n,)    float32  IN/OUT
     weight (n,)    float32  IN/OUT  or (0,)
     score  (n,)    float32  IN/OUT
+    target (n,)    float32  IN/OUT  or (0,)
     """
     n, d = bins.shape
     state = seed
@@ -173,3 +185,7 @@ def shuffle_rows(seed, bins, label, copies, weight, score):
             u = weight[i]
             weight[i] = weight[k]
             weight[k] = u
+        if target.shape[0] > 0:
+            t = target[i]
+            target[i] = target[k]
+            target[k] = t

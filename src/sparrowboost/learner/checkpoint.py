@@ -21,7 +21,7 @@ import os
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -151,7 +151,10 @@ class Checkpoint:
 
     def _check_run(self, run: Mapping[str, Any]) -> None:
         parameters = {RENAMED.get(name, name): value for name, value in run["parameters"].items()}
-        run = {**run, "parameters": parameters}
+        # Earlier versions did not have all parameters: theirs are the defaults.
+        defaults = {field.name: field.default for field in fields(Params)}
+        known = {name: defaults[name] for name in self._run["parameters"]}
+        run = {**run, "parameters": known | parameters}
         words = {
             "data": "data",
             "parameters": "parameters",

@@ -59,9 +59,9 @@ class SampleDrawn(Event):
         nothing to look back at: for the first sample, a resumed one, one drawn while no tree was
         added, and where all rows are in memory.
     label_deviation : (float, float)
-        Of negatives and of positives: how many rows the draw stands for, less how many there are,
-        in standard deviations of a draw of independent rows; 0 where the sample is all rows. Far
-        above 0 the draw is off. Below, many rows may weigh so little that they are hardly ever
+        Of negatives and of positives (of numbers, of their lower and their upper bands): how many
+        rows the draw stands for, less how many there are, in standard deviations of a draw of
+        independent rows; 0 where the sample is all rows. Far above 0 the draw is off. Below, many rows may weigh so little that they are hardly ever
         drawn: then the few that are tell too little of how many there are.
     """
 
@@ -86,7 +86,8 @@ class TreeAdded(Event):
     run_rows : int
         Rows of the sample on which the tree was grown.
     scores : mapping of str to float
-        Of the validation data, if any: log_loss, auc, exponential_loss.
+        Of the validation data, if any: log_loss, auc, exponential_loss; of numbers, the loss, mae,
+        rmse and r2.
     """
 
     model: Model = field(repr=False)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol
 
 import numpy as np
 
 from sparrowboost.kernels.splits import SUBSET_NOISE
-from sparrowboost.learner.monotone import FREE, Bounds, Floats
+from sparrowboost.learner.leaf_values import LeafValues, allowed_values
+from sparrowboost.learner.monotone import FREE, Bounds
 from sparrowboost.learner.params import Params
 from sparrowboost.learner.scanner import Scanner
 from sparrowboost.learner.stopping import (
@@ -20,9 +20,8 @@ from sparrowboost.learner.stopping import (
     SplitFinder,
     stand_out,
 )
-from sparrowboost.model.losses import Loss
 from sparrowboost.model.model import Model
-from sparrowboost.model.tree import GrownTree, TreeBuilder
+from sparrowboost.model.tree import GrownTree
 from sparrowboost.sampling.sample import BLOCK_ROWS
 
 gain_of = attrgetter("gain")
@@ -87,12 +86,13 @@ class AdaptiveGrower:
         scanner: Scanner,
         finder: SplitFinder,
         rule: Adaptive,
-        loss: Loss,
+        leaf_values: LeafValues,
         params: Params,
         *,
         exact: bool,
     ) -> None:
-        self._scanner, self._finder, self._rule, self._loss = scanner, finder, rule, loss
+        self._scanner, self._finder, self._rule = scanner, finder, rule
+        self._leaf_values = leaf_values
         self._exact = exact
         self._rate, self._max_leaves = params.learning_rate, params.max_leaves
         self._max_depth = max_depth(params)
@@ -117,7 +117,7 @@ class AdaptiveGrower:
         tree = scanner.start(model.forest, model.n_trees)
         scanner.extend(scanner.sample.n_blocks if self._exact else self._start)
         self._heaviest = scanner.sample.heaviest
-        all_v = max(float(scanner.evidence[0].v.sum()), TINY)
+        all_v = max(scanner.evidence[0].variance, TINY)
         self._fitted_per_v = self._fitted / all_v
         leaves = [self._look(Leaf(0, 0))]
         fitted = np.zeros_like(self._fitted)
@@ -163,7 +163,8 @@ class AdaptiveGrower:
         self._stood_out = self._stood_out or stand_out(chances)
         if root is None or not self._stood_out:
             return None
-        finished = tree.finish((self._rate * self._values(tree)).astype(np.float32))
+        values = allowed_values(self._leaf_values, scanner, tree, self._finder.monotone)
+        finished = tree.finish((self._rate * values).astype(np.float32))
         scanner.finish(finished)
         if self._exact:
             self._fitted += self._rate * SUBSET_NOISE * fitted
@@ -179,14 +180,6 @@ class AdaptiveGrower:
             return True
         v_left = self._scanner.left_squares(leaf, split.feature, split.mask)
         return self._rule.proved(split.by_side(v_left))
-
-    def _values(self, tree: TreeBuilder) -> Floats:
-        """(leaves,) best values that the constraints allow."""
-        best = partial(self._loss.leaf_values, unit=self._scanner.sample.unit)
-        sums, monotone = self._scanner.leaf_sums(), self._finder.monotone
-        if monotone is None:
-            return best(sums)
-        return np.clip(best(sums), *monotone.bounds(tree, sums, best).T)
 
     def _look(self, leaf: Leaf) -> Leaf:
         """Find the best split in the leaf's current evidence; a leaf at maximum depth has none."""

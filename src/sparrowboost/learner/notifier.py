@@ -42,7 +42,7 @@ class Notifier:
         strata, deviation = {}, (0.0, 0.0)
         if not sample.whole:
             strata = sum_strata(sample.w / sample.copies, sample.w)
-            deviation = label_deviation(sample.copies, sample.label, self._sampler.label_rows)
+            deviation = label_deviation(sample.copies, sample.label, self._sampler.band_rows)
         return self.tell(
             SampleDrawn, at, reason=reason, strata=strata, look=look, label_deviation=deviation
         )

@@ -8,18 +8,20 @@ import math
 import reprlib
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from sparrowboost.learner.stopping import L2, RHO, SIGMA
 from sparrowboost.model.losses import LOSSES
-from sparrowboost.model.metrics import METRICS
+from sparrowboost.model.metrics import METRICS, default_metric
+from sparrowboost.model.regression import REGRESSION_LOSSES
 from sparrowboost.runtime.budget import DEFAULT_LEAVES
 from sparrowboost.runtime.errors import DataError
 
 STOPPING = ("adaptive", "paper")
+AUTO = "auto"  # the loss, or the metric, that a task has by default
 
 
 RENAMED = {"category_charge": "category_penalty"}  # old names, which work with a warning
@@ -65,9 +67,18 @@ class Params:
         Penalty on splits by subsets of categories, relative to what choosing the best subset gains
         on pure noise. 1, all of it, keeps columns of many meaningless categories from being
         overfitted. Use less if categories mean much and have many rows each, and with many trees.
-    loss : {"logistic", "exponential"}
-        "logistic" has bounded weights, so wrong labels cannot dominate the sample. "exponential" is
-        AdaBoost's and the paper's, for comparison.
+    loss : str
+        For two classes, "logistic" or "exponential". "logistic" has bounded weights, so wrong
+        labels cannot dominate the sample; "exponential" is AdaBoost's and the paper's, for
+        comparison. For numbers, "squared_error" (the mean), "absolute_error" (the median), "huber"
+        (a mean that outliers do not move), "quantile"; "poisson" (counts), "gamma" (positive
+        numbers) and "tweedie" (positive numbers and zeros). "auto": "logistic", or "squared_error".
+    alpha : float
+        Level of the quantile for loss="quantile". For "huber", the share of rows that are not
+        treated as outliers. 0.9, as in scikit-learn.
+    power : float
+        For loss="tweedie", the power of the mean to which the variance is proportional, between 1
+        (counts) and 2 (gamma). 1.5, as in LightGBM and XGBoost.
     sample_size : int or "auto"
         Rows in memory. "auto" takes all rows up to 80 million values, if they fit; otherwise it
         starts with 32,768, and samples grow within the memory limit when fresh rows show that trees
@@ -81,9 +92,10 @@ class Params:
         model. Where samples are drawn, a fresh, larger one is tried first; training stops if the
         score does not improve on the largest sample either. None: train all trees; no validation
         rows are needed.
-    eval_metric : {"log_loss", "auc", "exponential_loss"}
-        The metric for early stopping. "log_loss" is what the default loss minimises; "auc" sorts
-        the validation rows after each tree, which takes time.
+    eval_metric : str
+        The metric for early stopping. For two classes, "log_loss", "auc" or "exponential_loss";
+        for numbers, "rmse", "mae", "r2" or "loss", the mean of the training's own. "auto" is what
+        the loss minimises. "auc" sorts the validation rows after each tree, which takes time.
 
     Other Parameters
     ----------------
@@ -114,11 +126,13 @@ class Params:
     min_child_weight: float = 10.0
     l2: float = L2
     category_penalty: float = 1.0
-    loss: Literal["logistic", "exponential"] = "logistic"
+    loss: str = "auto"
+    alpha: float = 0.9
+    power: float = 1.5
     sample_size: int | Literal["auto"] = "auto"
     monotone_constraints: Mapping[str, int] | Sequence[int] | None = None
     early_stopping_rounds: int | None = None
-    eval_metric: Literal["log_loss", "auc", "exponential_loss"] = "log_loss"
+    eval_metric: str = "auto"
     stopping: Literal["adaptive", "paper"] = "adaptive"
     theta: float = 0.5
     rho: float = RHO
@@ -140,14 +154,39 @@ class Params:
         self._number("sigma", 0, 1)
         self._number("gamma_0", 0, 0.5)
         self._signs("monotone_constraints")
-        self._one_of("loss", tuple(LOSSES))
+        self._number("alpha", 0, 1)
+        self._number("power", 1, 2)
+        self._one_of("loss", (AUTO, *LOSSES, *REGRESSION_LOSSES))
         self._one_of("stopping", STOPPING)
-        self._one_of("eval_metric", tuple(m.name for m in METRICS.values() if not m.regression))
+        self._one_of("eval_metric", (AUTO, *METRICS))
         if self.stopping == "paper" and self.loss != "exponential":
             raise DataError(
                 "stopping='paper' proves rules of the paper's loss only: pass loss='exponential', "
                 "or keep stopping='adaptive'."
             )
+
+    def for_task(self, task: str) -> Params:
+        """These parameters with the loss and the metric that "auto" means for a task.
+
+        A DataError if they are for another task.
+        """
+        numbers = task == "regression"
+        what, losses = ("numbers", REGRESSION_LOSSES) if numbers else ("classes", LOSSES)
+        loss = next(iter(losses)) if self.loss == AUTO else self.loss
+        if loss not in losses:
+            other = "classification" if numbers else "regression"
+            raise DataError(
+                f"loss={loss!r} is for {other}, but the labels of this data set are {what}; give "
+                f"one of {', '.join(losses)}, or ingest with task={other!r}."
+            )
+        metric = default_metric(loss) if self.eval_metric == AUTO else self.eval_metric
+        if METRICS[metric].regression != numbers:
+            known = [m.name for m in METRICS.values() if m.regression == numbers]
+            raise DataError(
+                f"eval_metric={metric!r} does not judge predictions of {what}; give one of "
+                f"{', '.join(known)}."
+            )
+        return replace(self, loss=loss, eval_metric=metric)
 
     def _whole(self, name: str, low: int, may_be: Any = ()) -> None:
         value = getattr(self, name)

@@ -67,6 +67,7 @@ def plan_training(
 
     `reading`: bytes that an ingest takes meanwhile.
     """
+    params = params.for_task("regression" if dataset.targeted else "classification")
     libraries = held()
     d, n = dataset.n_features, dataset.n_rows
     n_extra, targeted = dataset.n_extra, dataset.targeted

@@ -7,7 +7,7 @@ side is the difference; when the run is extended, the new rows go through the tr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ from sparrowboost.model.forest import Forest
 from sparrowboost.model.tree import Mask, Tree, TreeBuilder
 from sparrowboost.runtime.budget import MAX_PARTS, PART_BYTES
 from sparrowboost.runtime.threads import WorkerPool
-from sparrowboost.sampling.sample import BLOCK_ROWS, Sample
+from sparrowboost.sampling.sample import BLOCK_ROWS
 
 Blocks = npt.NDArray[np.int64]
 
@@ -56,13 +56,16 @@ class Scanner:
     def _make_room(self, slots: Slots) -> None:
         """Allocate evidence for rows of these slots."""
         self._scanned = slots
-        make = partial(Evidence, slots, paired=self._curved)
-        self.evidence = [make() for _ in range(self._max_leaves)]
+        self.evidence = [self._make_evidence(slots) for _ in range(self._max_leaves)]
         room = PART_BYTES // self.evidence[0].n_bytes
-        self._parts = [make() for _ in range(max(1, min(MAX_PARTS, room)))]
+        n_parts = max(1, min(MAX_PARTS, room))
+        self._parts = [self._make_evidence(slots) for _ in range(n_parts)]
         self._spare = np.empty((len(self._parts), BLOCK_ROWS), np.uint16)
 
-    def load(self, sample: Sample) -> None:
+    def _make_evidence(self, slots: Slots) -> Any:
+        return Evidence(slots, paired=self._curved)
+
+    def load(self, sample: Any) -> None:
         """Scan this sample from now on."""
         self.sample, self.bundles = sample, None
         self._split_by, self._strides = sample.bins.reshape(-1), sample.bins.strides
@@ -226,51 +229,46 @@ class Scanner:
         return [blocks] if n == 1 else np.array_split(blocks, n)
 
     def left_squares(self, leaf: int, feature: int, mask: Mask) -> float:
-        """Sum of w**2 over the rows of a leaf, in the run, that a split would send left."""
-        sample, (row, column) = self.sample, self._strides
+        """V of the rows of a leaf, in the run, that a split would send left: the sum of w**2."""
+        return float(self._sum_left(add_squares, (self.sample.w,), leaf, feature, mask, 1)[0])
+
+    def _sum_left(
+        self,
+        add: Callable[..., None],
+        of: tuple[Any, ...],
+        leaf: int,
+        feature: int,
+        mask: Mask,
+        k: int,
+    ) -> npt.NDArray[np.float64]:
+        """(k,) sums over the rows of a leaf that a split would send left, by a kernel."""
+        row, column = self._strides
         parts = self._cut(self._blocks, self._rows[leaf])
-        sums = np.zeros((len(parts), 1))
-
-        def work(part: Blocks, own: npt.NDArray[np.float64]) -> None:
-            add_squares(
-                self._split_by,
-                feature * column,
-                row,
-                sample.w,
-                self._order,
-                self._begin,
-                self._count,
-                part,
-                BLOCK_ROWS,
-                leaf,
-                mask,
-                own,
-            )
-
-        self._workers.run([partial(work, part, sums[k]) for k, part in enumerate(parts)])
-        return float(sums.sum())
+        sums = np.zeros((len(parts), k))
+        given = self._split_by, feature * column, row, *of, self._order, self._begin, self._count
+        jobs = [
+            partial(add, *given, part, BLOCK_ROWS, leaf, mask, own)
+            for part, own in zip(parts, sums, strict=True)
+        ]
+        self._workers.run(jobs)
+        return sums.sum(0)
 
     def leaf_sums(self) -> npt.NDArray[np.float64]:
         """(leaves, 3) W-, W+ and sum of w**2 / u over each leaf's rows in the run."""
-        sample, n_leaves = self.sample, self.tree.n_leaves
+        sample = self.sample
+        return self._sum_leaves(partial(add_leaf_sums, sample.label, sample.w, sample.u), 3)
+
+    def _sum_leaves(self, add: Callable[..., None], k: int) -> npt.NDArray[np.float64]:
+        """(leaves, k) sums over each leaf's rows in the run, which a kernel adds part by part."""
+        n_leaves = self.tree.n_leaves
         parts = self._cut(self._blocks, self.n_rows)
-        sums = np.zeros((len(parts), n_leaves, 3))
-
-        def work(part: Blocks, own: npt.NDArray[np.float64]) -> None:
-            add_leaf_sums(
-                sample.label,
-                sample.w,
-                sample.u,
-                self._order,
-                self._begin,
-                self._count,
-                part,
-                BLOCK_ROWS,
-                n_leaves,
-                own,
-            )
-
-        self._workers.run([partial(work, part, sums[k]) for k, part in enumerate(parts)])
+        sums = np.zeros((len(parts), n_leaves, k))
+        rows = self._order, self._begin, self._count
+        jobs = [
+            partial(add, *rows, part, BLOCK_ROWS, n_leaves, own)
+            for part, own in zip(parts, sums, strict=True)
+        ]
+        self._workers.run(jobs)
         return sums.sum(0)
 
     def finish(self, tree: Tree) -> None:

@@ -22,7 +22,7 @@ HALF = 0.5  # share of the fall on own rows: if fresh rows show less, most of it
 
 
 def label_deviation(
-    copies: npt.NDArray[np.float32], label: npt.NDArray[np.uint8], rows: tuple[int, int]
+    copies: npt.NDArray[np.float32], label: npt.NDArray[np.uint8], rows: npt.ArrayLike
 ) -> tuple[float, float]:
     """How far the label counts of a draw are from the truth, in standard deviations.
 
@@ -35,27 +35,31 @@ def label_deviation(
     copies : (n,) float32
         Rows that each row of the draw stands for.
     label : (n,) uint8
-    rows : (int, int)
-        Negative and positive rows of the data.
+    rows : (bands,) int
+        Negative and positive rows of the data; or the rows of each band, if labels are numbers.
 
     Returns
     -------
     (float, float)
-        For negatives and positives; 0 if every row stands for itself.
+        For negatives and positives, or for the lower and the upper half of the bands; 0 if every
+        row stands for itself.
 
     Examples
     --------
     >>> copies, label = np.array([4, 4, 4, 1], "f4"), np.array([0, 0, 0, 1], "u1")
-    >>> label_deviation(copies, label, (18, 1))  # 12 instead of 18, of a variance of 3 * 4 * 3
+    >>> label_deviation(copies, label, [18, 1])  # 12 instead of 18, of a variance of 3 * 4 * 3
     (-1.0, 0.0)
     """
+    counts = np.asarray(rows)
+    upper = -(-len(counts) // 2)  # the first band of the upper half
     stood, variance = np.zeros(2), np.zeros(2)
     for start in range(0, len(label), PART_ROWS):
         part = slice(start, start + PART_ROWS)
         c = copies[part].astype(np.float64)
-        stood += np.bincount(label[part], c, 2)
-        variance += np.bincount(label[part], c * (c - 1), 2)
-    off = stood - rows
+        half = (label[part] >= upper).astype(np.intp)
+        stood += np.bincount(half, c, 2)
+        variance += np.bincount(half, c * (c - 1), 2)
+    off = stood - (counts[:upper].sum(), counts[upper:].sum())
     negative, positive = (
         float(off[y] / variance[y] ** 0.5) if variance[y] > 0 else 0.0 for y in (0, 1)
     )

@@ -66,6 +66,7 @@ class Split(NamedTuple):
     z: float  # in standard deviations of noise
     boundary: float  # below this z a split may be noise
     solid: bool  # each side weighs at least SOLID_ROWS times the heaviest row
+    size: float  # by how much W+ - W- would differ from 0 if all rows agreed
 
     def by_side(self, v_left: float) -> Split:
         """The same split with z by each side's own variance; `v_left` is V of the left side.
@@ -83,7 +84,7 @@ class Split(NamedTuple):
     def gamma(self) -> float:
         """Advantage over a coin of predicting the heavier label of each side."""
         (l0, l1), (t0, t1) = self.left, self.total
-        return 0.5 * (abs(l1 - l0) + abs((t1 - l1) - (t0 - l0))) / (t0 + t1)
+        return 0.5 * (abs(l1 - l0) + abs((t1 - l1) - (t0 - l0))) / self.size
 
     @property
     def sides(self) -> tuple[float, float]:
@@ -94,8 +95,7 @@ class Split(NamedTuple):
     @property
     def gamma_certified(self) -> float:
         """The certain advantage: the empirical one less its largest fluctuation."""
-        t0, t1 = self.total
-        return max(0.0, self.gamma - 0.5 * self.boundary * self.v**0.5 / (t0 + t1))
+        return max(0.0, self.gamma - 0.5 * self.boundary * self.v**0.5 / self.size)
 
 
 class SplitFinder:
@@ -174,7 +174,7 @@ class SplitFinder:
         noise of a feature's categories earlier trees have fitted, per unit of V.
         """
         w0, w1 = evidence.weights.tolist()
-        v, weight = sum(evidence.v.tolist()), w0 + w1
+        v, weight = evidence.variance, w0 + w1
         if weight <= 0 or v <= 0:
             return None
         mask = np.empty(MASK_WORDS, np.uint64)
@@ -209,6 +209,7 @@ class SplitFinder:
             subset_of=int(subset_of),
             v=v,
             z=math.sqrt(gain * weight / v),
+            size=evidence.size(weight),
             solid=min(l0 + l1, weight - l0 - l1) >= SOLID_ROWS * heaviest,
             boundary=math.sqrt(2 * (math.log(math.log(max(n_rows, MIN_ROWS))) + b)),
         )

@@ -8,14 +8,17 @@ from contextlib import ExitStack, closing
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from sparrowboost.learner.boost import boost
 from sparrowboost.learner.checkpoint import STRATA, Checkpoint, Owner, Saver, identity
 from sparrowboost.learner.events import Callback
 from sparrowboost.learner.evidence import Slots
 from sparrowboost.learner.grower import AdaptiveGrower, Grower
+from sparrowboost.learner.leaf_values import label_values, number_values
 from sparrowboost.learner.monotone import Monotone
 from sparrowboost.learner.notifier import Bar, Notifier
+from sparrowboost.learner.number_scanner import NumberScanner
 from sparrowboost.learner.paper_grower import PaperGrower
 from sparrowboost.learner.params import Params
 from sparrowboost.learner.planning import TrainPlan, check_training, plan_training
@@ -23,9 +26,10 @@ from sparrowboost.learner.scanner import Scanner
 from sparrowboost.learner.soundness import SoundnessMonitor
 from sparrowboost.learner.stopping import Adaptive, Paper, SplitFinder
 from sparrowboost.learner.validation import Validation
-from sparrowboost.learner.warm_up import warm_up
-from sparrowboost.model.losses import Loss, base_score, get_loss
+from sparrowboost.learner.warm_up import warm_up, warm_up_numbers
+from sparrowboost.model.losses import base_score, get_loss
 from sparrowboost.model.model import Model
+from sparrowboost.model.regression import REGRESSION_LOSSES, fit_loss
 from sparrowboost.readers.labels import MAX_WEIGHT
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.runtime.disk import output_path
@@ -41,6 +45,8 @@ from sparrowboost.store.staged import StagedRows
 from sparrowboost.store.views import ReweightedRows, class_factors, with_class_weight
 
 FIRST_OF_LABEL = 1_000  # rows of each label that the first stage must have
+BASE_BLOCKS = 4  # of each band, from which the constant score for numbers is found
+BASE_ROWS = 1 << 18  # of them
 LARGE_SAMPLE = 1 << 20  # rows that must fit in samples beside the reading of the source
 
 
@@ -126,8 +132,9 @@ def train(
     )
     if not isinstance(dataset, Dataset):
         raise DataError(f"train takes a Dataset, got {type(dataset).__name__}; call ingest first.")
-    if dataset.targeted:
-        raise DataError("training on numbers needs task='regression' support")
+    p = p.for_task(dataset.task)
+    if dataset.targeted and class_weight is not None:
+        raise DataError("class_weight is for classes, and this data set has numbers as labels.")
     if p.early_stopping_rounds is not None and valid is None:
         raise DataError("early_stopping_rounds needs validation data; pass valid=...")
     for path in (checkpoint, scratch):
@@ -136,11 +143,13 @@ def train(
     n_jobs, seed = check_jobs(n_jobs), check_seed(random_state)
     limit = apply_limit(memory_limit)
     monotone = Monotone.of(p.monotone_constraints, dataset.binning)
-    loss, slots = get_loss(p.loss), Slots.of(dataset.binning)
+    slots = Slots.of(dataset.binning)
     with ExitStack() as stack:
         progress = stack.enter_context(make_progress(verbose))
         with compiling(progress):
             warm_up()
+            if dataset.targeted:
+                warm_up_numbers()
         release()
         staged = dataset.storage if isinstance(dataset.storage, StagedRows) else None
         division: TrainPlan | None = None
@@ -151,8 +160,7 @@ def train(
         factors = class_factors(dataset, class_weight)
         if factors is not None:
             dataset = with_class_weight(dataset, factors)
-        base = base_score(*label_weights(dataset))
-        model = Model(dataset.binning, dataset.classes, p.loss, base, label_name=dataset.label_name)
+        model = start_model(dataset, p)
         if division is None:
             release()
             division, staged = plan_training(dataset, p, limit, n_jobs, valid), None
@@ -172,16 +180,13 @@ def train(
             if found.result is not None and found.n_estimators == p.n_estimators:
                 return found.result
             sizes = Sizes.restored(found.state)
-        curved = sizes.whole and p.loss == "logistic" and p.stopping == "adaptive"
-        scanner = Scanner(slots, p.max_leaves, workers, curved=curved)
+        scanner = make_scanner(p, slots, workers, whole=sizes.whole)
         sampler = Sampler(
-            dataset, loss, base, folder=folder, seed=seed, n_jobs=n_jobs, keep=strata, staged=staged
+            dataset, model, folder=folder, seed=seed, n_jobs=n_jobs, keep=strata, staged=staged
         )
         stack.enter_context(closing(sampler))
-        schedule = SampleSchedule(
-            sampler, sizes, p.theta, rate=p.learning_rate, loss=p.loss, workers=workers
-        )
-        grower = make_grower(p, scanner, slots, loss, monotone, exact=sizes.whole)
+        schedule = SampleSchedule(sampler, sizes, p.theta, rate=p.learning_rate, workers=workers)
+        grower = make_grower(p, scanner, slots, model, monotone, exact=sizes.whole)
         task = stack.enter_context(progress.task("training", p.n_estimators, "trees"))
         notifier = Notifier([Bar(task), *callbacks, SoundnessMonitor()], scanner, sampler)
         owners: list[Owner] = [schedule, scanner, grower, notifier]
@@ -192,7 +197,7 @@ def train(
             model = saver.restore(found)
         result = boost(model, p, scanner, schedule, grower, validation, notifier, saver)
         if staged is not None:
-            staged.wait()  # errors in rows that were not needed are reported, too
+            check_targets(model, staged.wait())  # of rows that were not needed, too
         saver.finish(result, p.n_estimators)
         return result
 
@@ -221,11 +226,39 @@ def begin_reading(
     return staged.wait(), None
 
 
+def start_model(dataset: Dataset, params: Params) -> Model:
+    """The model without trees: the constant score with the lowest loss."""
+    of = dataset.binning, dataset.classes, params.loss
+    if not dataset.targeted:
+        base = base_score(*label_weights(dataset))
+        return Model(*of, base, label_name=dataset.label_name)
+    target, weight = some_targets(dataset)
+    loss = fit_loss(params.loss, target, weight, alpha=params.alpha, power=params.power)
+    base = loss.base_score(target, weight)
+    model = Model(*of, base, label_name=dataset.label_name, loss_options=loss.options)
+    check_targets(model, dataset)
+    return model
+
+
+def check_targets(model: Model, dataset: Dataset) -> None:
+    """A DataError if the loss does not allow some of the numbers to predict."""
+    if model.regression is not None and dataset.target_span is not None:
+        model.regression.check(*dataset.target_span, dataset.label_name)
+
+
+def make_scanner(params: Params, slots: Slots, workers: WorkerPool, *, whole: bool) -> Scanner:
+    """The scanner for the loss: of numbers, or of two classes."""
+    if params.loss in REGRESSION_LOSSES:
+        return NumberScanner(slots, params.max_leaves, workers)
+    curved = whole and params.loss == "logistic" and params.stopping == "adaptive"
+    return Scanner(slots, params.max_leaves, workers, curved=curved)
+
+
 def make_grower(
     params: Params,
     scanner: Scanner,
     slots: Slots,
-    loss: Loss,
+    model: Model,
     monotone: Monotone | None,
     *,
     exact: bool,
@@ -236,7 +269,9 @@ def make_grower(
     finder = SplitFinder(
         slots, sigma=params.sigma, l2=params.l2, charge=params.category_penalty, monotone=monotone
     )
-    return AdaptiveGrower(scanner, finder, Adaptive(params.rho), loss, params, exact=exact)
+    loss = model.regression
+    values = label_values(get_loss(model.loss)) if loss is None else number_values(loss)
+    return AdaptiveGrower(scanner, finder, Adaptive(params.rho), values, params, exact=exact)
 
 
 def plan_while_reading(
@@ -273,8 +308,10 @@ def plan(
     >>> print(str(plan(ds, memory_limit="2GB")).splitlines()[-1])
     all 100 rows in memory
     """
-    p, limit = Params.make(**params), apply_limit(memory_limit)
+    p, limit = Params.make(**params).for_task(dataset.task), apply_limit(memory_limit)
     warm_up()
+    if dataset.targeted:
+        warm_up_numbers()
     release()
     n_jobs = check_jobs(n_jobs)
     if isinstance(dataset.storage, StagedRows):
@@ -285,8 +322,32 @@ def plan(
 
 
 def fewest(dataset: Dataset) -> int:
-    """Rows of the rarer label."""
+    """Rows of the rarer label; of numbers, all rows."""
+    if dataset.targeted:
+        return dataset.n_rows
     return min(dataset.n_positive, dataset.n_rows - dataset.n_positive)
+
+
+def some_targets(
+    dataset: Dataset,
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Numbers to predict of up to BASE_ROWS rows, and how much each counts; all, if that many."""
+    bands = [dataset.blocks_of(band)[:BASE_BLOCKS] for band in range(dataset.n_bands)]
+    chosen = sum(int(dataset.block_rows[blocks].sum()) for blocks in bands)
+    step = -(-chosen // BASE_ROWS)
+    targets, weights = [], []
+    for blocks, n_rows in zip(bands, dataset.band_rows.tolist(), strict=True):
+        parts = [dataset.read_block(int(block)).part(slice(0, None, step)) for block in blocks]
+        each = n_rows / max(sum(len(part.label) for part in parts), 1)
+        for part in parts:
+            assert part.target is not None
+            u = np.ones(len(part.target), np.float32) if part.weight is None else part.weight
+            targets.append(part.target.copy())
+            weights.append(np.float32(each) * u)
+    weight = np.concatenate(weights)
+    if not weight.any():
+        raise DataError("the rows have weight 0; there is nothing to learn from.")
+    return np.concatenate(targets), weight
 
 
 def label_weights(dataset: Dataset) -> tuple[float, float]:

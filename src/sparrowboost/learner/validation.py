@@ -13,7 +13,7 @@ from sparrowboost.kernels.metrics import add_losses
 from sparrowboost.kernels.scores import apply_trees
 from sparrowboost.model.labelled import read_labelled
 from sparrowboost.model.losses import MAX_MARGIN
-from sparrowboost.model.metrics import METRICS
+from sparrowboost.model.metrics import METRICS, regression_scores
 from sparrowboost.model.model import Model
 from sparrowboost.model.predict import BLOCK_ROWS
 from sparrowboost.readers.options import ReadOptions
@@ -29,7 +29,8 @@ RANK_BYTES = 80  # of a row while an AUC is computed: its rank, cumulated sums
 
 def validation_row_bytes(n_features: int, metric: str) -> int:
     """Bytes of a validation row: bins, label, weight, score, and memory for the metric."""
-    return n_features + 1 + 4 + 4 + RANK_BYTES * METRICS[metric].ranks
+    of_metric = METRICS[metric]
+    return n_features + 1 + 4 + 4 + RANK_BYTES * of_metric.ranks + 4 * of_metric.regression
 
 
 class Validation:
@@ -64,7 +65,7 @@ class Validation:
         workers: WorkerPool | None = None,
         read: ReadOptions | None = None,
     ) -> None:
-        self._metric, self._workers = METRICS[metric], workers
+        self._metric, self._workers, self._loss = METRICS[metric], workers, model.regression
         self.best_score = self._metric.worst
         self.best_trees = 0
         row_bytes = validation_row_bytes(len(model.binning.features), metric)
@@ -75,11 +76,13 @@ class Validation:
             blocks = read_labelled(valid, model, read or ReadOptions())
         rows = _load(blocks, max_rows)
         self._bins, self._label, self._weight = rows.bins, rows.label, rows.weight
+        self._target = rows.target
+        self._middle = 0.0 if rows.target is None else float(rows.target.mean(dtype=np.float64))
         if class_weight is not None:
             factor = np.array(class_weight, np.float32)[self._label]
             self._weight = factor if self._weight is None else factor * self._weight
         sums = np.bincount(self._label, self._weight, 2)
-        if not sums.any():
+        if not sums.any() or not len(self._label):
             raise DataError("all rows of the validation data have weight 0; pass positive weights.")
         if self._metric.ranks and not sums.all():
             raise DataError(
@@ -104,7 +107,7 @@ class Validation:
     def look(self, model: Model) -> dict[str, float]:
         """Scores under the current model; remembers the best."""
         starts = range(0, self.n_rows, PART_ROWS)
-        totals = np.zeros((len(starts), 3))
+        totals = np.zeros((len(starts), 3 if self._loss is None else 6))
         jobs = [
             partial(self._look_at, slice(start, start + PART_ROWS), model, total)
             for start, total in zip(starts, totals, strict=True)
@@ -115,9 +118,12 @@ class Validation:
             for job in jobs:
                 job()
         self._seen = model.n_trees
-        weight, log_loss, exponential_loss = totals.sum(0).tolist()
-        scores = {"log_loss": log_loss / weight, "exponential_loss": exponential_loss / weight}
         metric = self._metric
+        if self._loss is not None:
+            scores = regression_scores(totals.sum(0))
+        else:
+            weight, log_loss, exponential_loss = totals.sum(0).tolist()
+            scores = {"log_loss": log_loss / weight, "exponential_loss": exponential_loss / weight}
         if metric.name not in scores:
             scores[metric.name] = metric.compute(self._label, self._score, self._weight)
         value = scores[metric.name]
@@ -130,7 +136,11 @@ class Validation:
         score = self._score[rows]
         apply_trees(self._bins[rows], *model.forest.arrays, self._seen, model.n_trees, score)
         weight = NO_WEIGHT if self._weight is None else self._weight[rows]
-        add_losses(self._label[rows], score, weight, MAX_MARGIN, total)
+        if self._loss is None:
+            add_losses(self._label[rows], score, weight, MAX_MARGIN, total)
+        else:
+            assert self._target is not None
+            self._loss.add_losses(self._target[rows], score, weight, self._middle, total)
 
 
 def _load(blocks: Iterator[Block], max_rows: int) -> Block:
@@ -159,6 +169,7 @@ def _joined(parts: list[Block], step: int) -> Block:
     n = -(-sum(len(part.label) for part in parts) // step)
     bins, label = np.empty((n, parts[0].bins.shape[1]), np.uint8), np.empty(n, np.uint8)
     weight = None if parts[0].weight is None else np.empty(n, np.float32)
+    target = None if parts[0].target is None else np.empty(n, np.float32)
     at = row = 0
     parts.reverse()
     while parts:
@@ -169,22 +180,24 @@ def _joined(parts: list[Block], step: int) -> Block:
         bins[to], label[to] = part.bins[kept], part.label[kept]
         if weight is not None and part.weight is not None:
             weight[to] = part.weight[kept]
+        if target is not None and part.target is not None:
+            target[to] = part.target[kept]
         at = to.stop
-    return Block(bins, label, weight)
+    return Block(bins, label, weight, target)
 
 
 def _stored(data: Dataset, model: Model, max_rows: int) -> Iterator[Block]:
     """Binned rows; those of a label are in random order, so the first ones will do."""
     same = data.binning is model.binning or data.binning.to_json() == model.binning.to_json()
-    if not same or data.classes != model.classes:
+    if not same or data.classes != model.classes or data.targeted != bool(model.regression):
         raise DataError(
             f"{data.path}: the validation data was ingested separately, so its bins or labels "
             "differ from the training data's; pass its source, or a part of the training data "
             "(sparrowboost.views.split)."
         )
     share = min(1.0, max_rows / data.n_rows)
-    for label in (0, 1):
-        blocks = data.blocks_of(label)
+    for band in range(data.n_bands):
+        blocks = data.blocks_of(band)
         left = max(1, int(share * data.block_rows[blocks].sum()))
         for index in blocks:
             if left <= 0:

@@ -40,10 +40,35 @@ def warm_up() -> None:
     metrics.count_pairs(score, score)
     draws.pick_rows(w, 1.0, 1.0, 0.5, 0, np.empty(2, np.int64), u, 2)
     draws.weigh_draw(w, u, 1.0)
-    draws.find_strata(w, 0, 80, label)
+    stratum = np.zeros(2, np.uint16)
+    draws.find_strata(w, 0, 80, stratum)
     seen, none, place = np.zeros(2, np.int32), np.empty(0, np.float32), np.zeros(2, np.uint32)
-    chunks = Rows.chunks(np.zeros((2, 32), np.uint8), 2, 1, weighted=True)
+    chunks = Rows.chunks(np.zeros((2, 40), np.uint8), 2, 1, weighted=True, targeted=True)
     given = bins, label, none, score
-    draws.put_rows(*given, seen, label, place, 2, *chunks, np.zeros(2, np.int64))
-    draws.keep_rows(*given, blocks, 0, bins, label, none, score)
-    draws.shuffle_rows(np.uint64(1), bins, label, u, none, score)
+    draws.put_rows(*given, seen, none, stratum, place, 2, *chunks, np.zeros(2, np.int64))
+    draws.keep_rows(*given, none, blocks, 0, bins, label, none, score, none)
+    draws.shuffle_rows(np.uint64(1), bins, label, u, none, score, none)
+
+
+def warm_up_numbers() -> None:
+    """Load the kernels of training on rows with numbers to predict, too."""
+    from sparrowboost.kernels import numbers
+
+    bins, y, f = np.zeros((2, 1), np.uint8), np.ones(2, np.float32), np.zeros(2, np.float32)
+    g, h, w = np.zeros((3, 2), np.float32)
+    order, blocks = np.zeros(2, np.uint16), np.zeros(1, np.int64)
+    begin, count = np.zeros((1, 2), np.int32), np.zeros((1, 2), np.int32)
+    rows, mask = (order, begin, count, blocks, 2), np.zeros(4, np.uint64)
+    numbers.add_slopes(0, 0.0, 0.0, y, f, g, h)
+    numbers.weigh_derivatives(y, False, 1.0, 1.0, 1.0, g, h, w, np.zeros(5))
+    offset, four = np.zeros(1, np.uint64), np.zeros(4)
+    numbers.add_number_rows(bins, g, h, y, False, *rows, 0, offset, np.zeros(4), four)
+    numbers.add_number_sums(g, h, *rows, 1, np.zeros((1, 2)))
+    numbers.add_number_squares(bins.reshape(-1), 0, 1, g, h, *rows, 0, mask, np.zeros(3))
+    found, one = np.zeros((1, 2)), np.zeros(1)
+    cells = np.zeros((1, numbers.RADIX))
+    numbers.add_to_cells(y, f, y, *rows, 1, 0, np.zeros(1, np.uint64), cells)
+    numbers.find_previous(y, f, y, *rows, 1, y[:1], f[:1])
+    numbers.add_clipped(y, f, y, *rows, 1, one, 1.0, found)
+    numbers.add_number_losses(0, 0.0, 0.0, y, f, y, 0.0, np.zeros(6))
+    numbers.add_number_falls(0, 0.0, 0.0, y, f, f, y, np.zeros(2))

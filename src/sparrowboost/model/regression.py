@@ -31,7 +31,9 @@ from sparrowboost.runtime.errors import DataError
 Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.float64]
 Weights = npt.NDArray[np.floating] | None  # (n,) of the rows; None: all count 1
+Kind = tuple[int, float, float]  # of a loss and its options, for kernels
 
+SQUARED, HUBER, STEEP, LOG = range(4)  # kinds of losses, as in kernels/numbers.py
 MAX_LOG = 88.0  # exp(88) = 1.7e38 fits a float32
 MAX_DERIVATIVE = 3e38  # so does this
 TINY = 1e-300  # instead of a unit of 0, so that an empty leaf has the value 0
@@ -50,6 +52,7 @@ class RegressionLoss(ABC):
     log_link: ClassVar[bool] = False  # the prediction is exp(F), not F
     allows_zero: ClassVar[bool] = True  # where targets may not be negative
     by_rows: ClassVar[bool] = False  # `leaf_value` of a leaf's rows, not `steps` of their sums
+    level: ClassVar[float] = 0.5  # the quantile that this value is, if it is one
 
     @property
     def options(self) -> dict[str, float]:
@@ -67,6 +70,33 @@ class RegressionLoss(ABC):
     @abstractmethod
     def _slopes(self, y: Numbers, score: Numbers) -> tuple[Numbers, Numbers]:
         """(n,) g and (n,) h of each row."""
+
+    @property
+    @abstractmethod
+    def kind(self) -> Kind:
+        """What the kernels of this loss need to know (`kernels/numbers.py`)."""
+
+    def fill_slopes(self, target: Floats, score: Floats, g: Floats, h: Floats) -> None:
+        """Write (n,) g and (n,) h of each row, as `derivatives` does, but faster."""
+        from sparrowboost.kernels.numbers import add_slopes
+
+        add_slopes(*self.kind, target, score, g, h)
+
+    def add_losses(
+        self, target: Floats, score: Floats, weight: Floats, middle: float, total: Numbers
+    ) -> None:
+        """Add up what metrics need: the sums (6,) of `regression_sums` in `metrics.py`."""
+        from sparrowboost.kernels.numbers import add_number_losses
+
+        add_number_losses(*self.kind, target, score, weight, middle, total)
+
+    def add_falls(
+        self, target: Floats, before: Floats, after: Floats, u: Floats, total: Numbers
+    ) -> None:
+        """Add up (2,) u times the fall of the loss between scores, and the square of that."""
+        from sparrowboost.kernels.numbers import add_number_falls
+
+        add_number_falls(*self.kind, target, before, after, u, total)
 
     def derivatives(self, target: Floats, score: Floats) -> tuple[Floats, Floats]:
         """(n,) g and (n,) h of each row, finite whatever the score.
@@ -130,6 +160,10 @@ class SquaredError(RegressionLoss):
 
     name = "squared_error"
 
+    @property
+    def kind(self) -> Kind:
+        return SQUARED, 0.0, 0.0
+
     def base_score(self, target: Floats, weight: Weights = None) -> float:
         return _mean(target, weight)
 
@@ -146,6 +180,11 @@ class AbsoluteError(RegressionLoss):
 
     name = "absolute_error"
     by_rows = True
+    level = 0.5
+
+    @property
+    def kind(self) -> Kind:
+        return STEEP, 1.0, 1.0
 
     def base_score(self, target: Floats, weight: Weights = None) -> float:
         return quantile(target, weight, 0.5)
@@ -168,6 +207,14 @@ class Quantile(RegressionLoss):
 
     name = "quantile"
     by_rows = True
+
+    @property
+    def kind(self) -> Kind:
+        return STEEP, self.alpha, 1 - self.alpha
+
+    @property
+    def level(self) -> float:  # type: ignore[override]
+        return self.alpha
 
     def base_score(self, target: Floats, weight: Weights = None) -> float:
         return quantile(target, weight, self.alpha)
@@ -193,6 +240,10 @@ class Huber(RegressionLoss):
 
     name = "huber"
     by_rows = True
+
+    @property
+    def kind(self) -> Kind:
+        return HUBER, self.delta, 0.0
 
     @classmethod
     def of(cls, alpha: float, target: Floats, weight: Weights = None) -> Self:
@@ -234,6 +285,10 @@ class _LogLoss(RegressionLoss):
     @abstractmethod
     def p(self) -> float:
         """The variance of a target is proportional to its mean to this power."""
+
+    @property
+    def kind(self) -> Kind:
+        return LOG, self.p, 0.0
 
     def base_score(self, target: Floats, weight: Weights = None) -> float:
         mean = _mean(target, weight) or NO_EVENT / max(len(target), 1)

@@ -59,34 +59,40 @@ class WeighedRows(NamedTuple):
 class DrawBuffer:
     """The rows kept so far of a sample that is being drawn."""
 
-    def __init__(self, capacity: int, n_features: int, *, weighted: bool) -> None:
+    def __init__(
+        self, capacity: int, n_features: int, *, weighted: bool, targeted: bool = False
+    ) -> None:
         self.n, self.capacity = 0, capacity
         self._bins = np.empty((capacity, n_features), np.uint8)
         self._label = np.empty(capacity, np.uint8)
         self._copies = np.empty(capacity, np.float32)
         self._weight = np.empty(capacity * weighted, np.float32)
         self._score = np.empty(capacity, np.float32)
+        self._target = np.empty(capacity * targeted, np.float32)
 
     def add(
         self, rows: Rows, which: npt.NDArray[np.int64], copies: npt.NDArray[np.float32]
     ) -> None:
-        given = rows.bins, rows.label, rows.weight, rows.score, which, self.n
-        keep_rows(*given, self._bins, self._label, self._weight, self._score)
+        given = rows.bins, rows.label, rows.weight, rows.score, rows.target, which, self.n
+        keep_rows(*given, self._bins, self._label, self._weight, self._score, self._target)
         self._copies[self.n : self.n + len(which)] = copies
         self.n += len(which)
 
     def halve(self, odd: int) -> None:
         """Keep every second row, each for two."""
-        for part in (self._bins, self._label, self._copies, self._weight, self._score):
+        for part in (
+            self._bins, self._label, self._copies, self._weight, self._score, self._target,
+        ):  # fmt: skip
             if len(part):
                 keep_every_second(part, odd, self.n)
         self.n = len(range(odd, self.n, 2))
         self._copies[: self.n] *= 2
 
     def parts(self) -> tuple[npt.NDArray[Any], ...]:
+        """Bins, labels, copies, weights, scores and targets of the rows kept."""
         n = self.n
-        weight = self._weight[:n]
-        return self._bins[:n], self._label[:n], self._copies[:n], weight, self._score[:n]
+        weight, target = self._weight[:n], self._target[:n]
+        return self._bins[:n], self._label[:n], self._copies[:n], weight, self._score[:n], target
 
 
 class RowPicker:

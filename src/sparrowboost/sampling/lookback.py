@@ -23,20 +23,15 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from sparrowboost.kernels.metrics import add_falls, add_losses
 from sparrowboost.kernels.scores import apply_trees
-from sparrowboost.model.losses import MAX_MARGIN
 from sparrowboost.model.model import Model
-from sparrowboost.model.tree import GrownTree, goes_left
+from sparrowboost.model.tree import GrownTree
 from sparrowboost.runtime.threads import WorkerPool
-from sparrowboost.sampling.sample import Sample
+from sparrowboost.sampling.sample import Sample, Scores
 
 EDGE_ROWS = 1 << 14  # fresh rows on which the advantage of each tree's first split is measured
 MAX_COST = 1.0  # if fresh rows gain nothing
-
-Scores = npt.NDArray[np.float32]
 
 
 class LookBack(NamedTuple):
@@ -60,9 +55,9 @@ class LookBack(NamedTuple):
 class Mark:
     """The state of a sample from which on trees can be looked back at."""
 
-    def __init__(self, sample: Sample, model: Model | None, workers: WorkerPool, loss: str) -> None:
+    def __init__(self, sample: Sample, model: Model | None, workers: WorkerPool) -> None:
         """Brings the sample up to date with the model, if one is given."""
-        self._sample, self._workers, self._loss = sample, workers, loss
+        self._sample, self._workers = sample, workers
         self._first = sample.n_trees if model is None else model.n_trees
         self._before = self._loss_of_all(model)
         self._grown: list[GrownTree] = []
@@ -80,11 +75,9 @@ class Mark:
         totals = np.zeros((fresh.n_blocks, 2))
 
         def work(block: int) -> None:
-            rows, logistic = fresh.rows(block), self._loss == "logistic"
-            before, seen = self._before_trees(fresh, rows, model), fresh.score[rows]
+            before = self._before_trees(fresh, fresh.rows(block), model)
             fresh.refresh(block, model.forest, model.n_trees)
-            u, total = fresh.u[rows], totals[block]
-            add_falls(fresh.label[rows], before, seen, u, MAX_MARGIN, logistic, total)
+            fresh.add_falls(block, before, totals[block])
 
         self._workers.run([partial(work, block) for block in range(fresh.n_blocks)])
         fall, squares = totals.sum(0).tolist()
@@ -112,42 +105,22 @@ class Mark:
 
     def _fresh_edges(self, fresh: Sample, model: Model) -> float:
         """Mean advantage of the trees' first splits, each under the model before it."""
-        rows = slice(0, min(fresh.n, EDGE_ROWS))
-        bins, label, u = fresh.bins[rows], fresh.label[rows], fresh.u[rows]
-        score = self._before_trees(fresh, rows, model)
-        w, edges = np.empty(len(label), np.float32), []
+        n, edges = min(fresh.n, EDGE_ROWS), []
+        score = self._before_trees(fresh, slice(0, n), model)
         for number, grown in enumerate(self._grown, self._first):
-            fresh.loss.weigh(label, u, score, w, np.empty(2))
-            edges.append(first_edge(grown, bins, label, w))
-            apply_trees(bins, *model.forest.arrays, number, number + 1, score)
+            edges.append(fresh.first_edge(grown, n, score))
+            apply_trees(fresh.bins[:n], *model.forest.arrays, number, number + 1, score)
         return float(np.mean(edges))
 
     def _loss_of_all(self, model: Model | None) -> float:
         """The loss of all rows of the data, as the sample tells when brought up to date."""
         sample = self._sample
-        totals = np.zeros((sample.n_blocks, 3))
+        losses = np.zeros(sample.n_blocks)
 
         def work(block: int) -> None:
             if model is not None:
                 sample.refresh(block, model.forest, model.n_trees)
-            rows = sample.rows(block)
-            label, score, u = sample.label[rows], sample.score[rows], sample.u[rows]
-            add_losses(label, score, u, MAX_MARGIN, totals[block])
+            losses[block] = sample.loss_of(block)
 
         self._workers.run([partial(work, block) for block in range(sample.n_blocks)])
-        _, logistic, exponential = totals.sum(0).tolist()
-        return float(logistic if self._loss == "logistic" else exponential)
-
-
-def first_edge(
-    grown: GrownTree,
-    bins: npt.NDArray[np.uint8],
-    label: npt.NDArray[np.uint8],
-    w: npt.NDArray[np.float32],
-) -> float:
-    """The advantage that a tree's first split has on other rows, its sides saying what they did."""
-    tree = grown.tree
-    side = goes_left(tree.mask[:1])[0].astype(np.int64)[bins[:, int(tree.feature[0])]]
-    (r0, r1), (l0, l1) = np.bincount(2 * side + label, w, 4).reshape(2, 2)
-    left, right = grown.sides
-    return float(0.5 * (left * (l1 - l0) + right * (r1 - r0)) / (l0 + l1 + r0 + r1))
+        return float(np.cumsum(losses)[-1])  # one after the other, always in the same order

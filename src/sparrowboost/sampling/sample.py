@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.model.forest import Forest
-from sparrowboost.model.losses import Loss
+from sparrowboost.model.losses import MAX_MARGIN
+from sparrowboost.model.tree import GrownTree, goes_left
 from sparrowboost.store.lookup import Bins
 
 # Rows of a block have 16-bit numbers, and its bins stay in a core's cache while it is split.
 BLOCK_ROWS = 1 << 14
+Scores = npt.NDArray[np.float32]  # (n,)
 STATE = tuple(f"sample_{name}" for name in ("bins", "label", "u", "score", "copies", "numbers"))
 
 
@@ -33,6 +35,20 @@ def keep_every_second(array: npt.NDArray[Any], start: int, n: int) -> None:
         array[: len(kept)][part] = kept[part]
 
 
+def first_sides(grown: GrownTree, bins: Bins) -> npt.NDArray[np.int64]:
+    """(n,) which rows go left at the first split of a tree."""
+    tree = grown.tree
+    return goes_left(tree.mask[:1])[0].astype(np.int64)[bins[:, int(tree.feature[0])]]
+
+
+def first_edge(grown: GrownTree, bins: Bins, label: npt.NDArray[np.uint8], w: Scores) -> float:
+    """The advantage that a tree's first split has on other rows, its sides saying what they did."""
+    side = first_sides(grown, bins)
+    (r0, r1), (l0, l1) = np.bincount(2 * side + label, w, 4).reshape(2, 2)
+    left, right = grown.sides
+    return float(0.5 * (left * (l1 - l0) + right * (r1 - r0)) / (l0 + l1 + r0 + r1))
+
+
 class Sample:
     """Rows drawn from the data, each with an importance that makes up for how likely it was drawn.
 
@@ -40,12 +56,14 @@ class Sample:
     ----------
     bins : (n, d) uint8
     label : (n,) uint8
+        Or the band of the target.
     u : (n,) float32
         Importance: the user's weight divided by the probability of being drawn.
     score : (n,) float32
         H(x) under the first `n_trees` trees. The sample takes ownership.
     n_trees : int
     loss : Loss
+        Of rows with numbers to predict, a RegressionLoss.
     whole : bool
         Whether these are all rows of the data.
     copies : (n,) float32
@@ -63,7 +81,7 @@ class Sample:
         u: npt.NDArray[np.float32],
         score: npt.NDArray[np.float32],
         n_trees: int,
-        loss: Loss,
+        loss: Any,
         *,
         whole: bool,
         copies: npt.NDArray[np.float32],
@@ -78,24 +96,61 @@ class Sample:
         self._version = np.full(self.n_blocks, n_trees)
         self._totals = np.empty((self.n_blocks, 2))  # of each block: sum of w, of w**2
         self._heaviest = np.empty(self.n_blocks, np.float32)
+        self._allocate()
         for block in range(self.n_blocks):
             self._weigh(block)
         self._settle()
+
+    def _allocate(self) -> None:
+        """Make room for what `_weigh` computes."""
 
     def _settle(self) -> None:
         """Note what holds while the sample is new: its n_eff, and what an ordinary row weighs."""
         self.n_eff_drawn = self.n_eff
         # The mean over weight, not over rows: where few rows hold most of the weight, l2 and
         # min_child_weight count those. A million light rows are no evidence.
+        weight, squares = self._masses()
+        self.unit = squares / weight if weight > 0 else 0.0
+
+    def _masses(self) -> tuple[float, float]:
+        """Sum of what rows weigh in the evidence, and of its squares."""
         weight, squares = self._totals.sum(0).tolist()
         if self.counted:  # a row of weight 3 is three
             squares = sum(self._squares_of_counts(block) for block in range(self.n_blocks))
-        self.unit = squares / weight if weight > 0 else 0.0
+        return weight, squares
 
     def _squares_of_counts(self, block: int) -> float:
         rows = self.rows(block)
         w, u = self.w[rows].astype(np.float64), self.u[rows]
         return float((w[u > 0] ** 2 / u[u > 0]).sum())
+
+    # -- what its rows say of trees ----------------------------------------------------------------
+
+    def loss_of(self, block: int) -> float:
+        """The loss of a block's rows, times their importance."""
+        from sparrowboost.kernels.metrics import add_losses
+
+        rows, total = self.rows(block), np.zeros(3)
+        add_losses(self.label[rows], self.score[rows], self.u[rows], MAX_MARGIN, total)
+        _, logistic, exponential = total.tolist()
+        return float(logistic if self.loss.name == "logistic" else exponential)
+
+    def add_falls(self, block: int, before: Scores, total: npt.NDArray[np.float64]) -> None:
+        """Add up (2,) the fall of the loss from other scores to those now, and its square."""
+        from sparrowboost.kernels.metrics import add_falls
+
+        rows, logistic = self.rows(block), self.loss.name == "logistic"
+        label, score, u = self.label[rows], self.score[rows], self.u[rows]
+        add_falls(label, before, score, u, MAX_MARGIN, logistic, total)
+
+    def first_edge(self, grown: GrownTree, n: int, score: Scores) -> float:
+        """The advantage of a tree's first split, its sides saying what they did.
+
+        On the first n rows, whose scores were these before the tree.
+        """
+        w, label = np.empty(n, np.float32), self.label[:n]
+        self.loss.weigh(label, self.u[:n], score, w, np.empty(2))
+        return first_edge(grown, self.bins[:n], label, w)
 
     @property
     def n_trees(self) -> int:
@@ -109,11 +164,12 @@ class Sample:
         return dict(zip(STATE, arrays, strict=True))
 
     @classmethod
-    def restored(cls, state: Mapping[str, npt.NDArray[Any]], loss: Loss) -> Sample:
-        """The sample of a state."""
+    def restored(cls, state: Mapping[str, npt.NDArray[Any]], loss: Any, **more: Any) -> Self:
+        """The sample of a state; `more` are arguments of a kind of its own."""
         bins, label, u, score, copies, numbers = (state[name] for name in STATE)
         n_trees, n_eff, unit, of_rows = numbers.tolist()
-        sample = cls(bins, label, u, score, int(n_trees), loss, whole=False, copies=copies)
+        given = bins, label, u, score, int(n_trees), loss
+        sample = cls(*given, whole=False, copies=copies, **more)
         sample.n_eff_drawn, sample.unit, sample.of_rows = n_eff, unit, int(of_rows)
         return sample
 

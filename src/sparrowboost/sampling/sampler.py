@@ -30,7 +30,6 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.kernels.draws import shuffle_rows
-from sparrowboost.model.losses import Loss
 from sparrowboost.model.model import Model
 from sparrowboost.runtime.budget import CHUNK_ROW_BYTES, SPARE_ROWS
 from sparrowboost.runtime.temporary import scratch_folder
@@ -43,8 +42,10 @@ from sparrowboost.sampling.draw import (
     are_counts,
     catch_up,
 )
+from sparrowboost.sampling.number_sample import DrawScale
 from sparrowboost.sampling.sample import Sample
-from sparrowboost.sampling.strata import N_STRATA, Rows, Strata
+from sparrowboost.sampling.strata import N_WEIGHTS, Rows, Strata
+from sparrowboost.sampling.weighing import row_weighing
 from sparrowboost.sampling.weight_estimate import WeightEstimate
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.shuffle import permuted
@@ -78,8 +79,8 @@ class Sampler:
     Parameters
     ----------
     dataset : Dataset
-    loss : Loss
-    base_score : float
+    model : Model
+        Before its first tree: the score of rows that were never read.
     folder : Path, optional
         Where the strata's scratch file goes; by default the store's folder, or that for temporary
         files if it cannot be written.
@@ -94,8 +95,7 @@ class Sampler:
     def __init__(
         self,
         dataset: Dataset,
-        loss: Loss,
-        base_score: float,
+        model: Model,
         *,
         folder: Path | None = None,
         seed: int,
@@ -104,12 +104,17 @@ class Sampler:
         staged: StagedRows | None = None,
     ) -> None:
         self._keep, self._staged = keep, staged
-        self._dataset, self._loss, self._base, self._folder = dataset, loss, base_score, folder
+        self._dataset, self._model, self._folder = dataset, model, folder
+        self._base = model.base_score
+        self._weighing = row_weighing(model)
         self._seed, self._n_jobs = seed, n_jobs
         self._strata: Strata | None = None
-        self._unread = [dataset.blocks_of(label) for label in (0, 1)]
+        self._unread = [dataset.blocks_of(band) for band in range(dataset.n_bands)]
         self._stages = np.array([dataset.n_blocks])  # where the blocks of each stage end
-        self._spread = np.zeros(N_STRATA)  # root mean square of each stratum's weights, when read
+        self._n_strata = dataset.n_bands * N_WEIGHTS
+        self._spread = np.zeros(
+            self._n_strata
+        )  # root mean square of each stratum's weights, when read
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="sparrow-sample")
         self._next: Future[tuple[Sample, int]] | None = None
         self._draws = 0
@@ -163,8 +168,7 @@ class Sampler:
             "sampler_draws": np.array(self._draws),
             "sampler_counts": np.array(astuple(self.counts)),
             "sampler_spread": self._spread.copy(),
-            "sampler_unread_0": self._unread[0],
-            "sampler_unread_1": self._unread[1],
+            **{f"sampler_unread_{band}": of for band, of in enumerate(self._unread)},
             "sampler_stages": self._stages,
             **strata,
             **({} if sample.whole else sample.state()),
@@ -174,13 +178,14 @@ class Sampler:
         """Go on from a state; the sample that was drawn last."""
         self._draws = int(state["sampler_draws"])
         self._spread[:] = state["sampler_spread"]
-        self._unread = [state["sampler_unread_0"], state["sampler_unread_1"]]
+        bands = range(self._dataset.n_bands)
+        self._unread = [state[f"sampler_unread_{band}"] for band in bands]
         self._stages = state.get("sampler_stages", self._stages)
         if "strata_chunks" in state:
             self._strata = self._make_strata()
             self._strata.restore(state)
         drawn = "sample_bins" in state
-        sample = Sample.restored(state, self._loss) if drawn else self.all_rows()
+        sample = self._weighing.restored(state) if drawn else self.all_rows()
         self.counts = Counts(*state["sampler_counts"].tolist())
         return sample
 
@@ -189,17 +194,18 @@ class Sampler:
     def all_rows(self) -> Sample:
         """All rows of the data as one sample, nothing left out."""
         data = self._dataset
-        buffer = DrawBuffer(data.n_rows, data.n_features, weighted=data.weighted)
+        kinds = {"weighted": data.weighted, "targeted": data.targeted}
+        buffer = DrawBuffer(data.n_rows, data.n_features, **kinds)
         for rows in self._map(self._rows_of_block, list(range(data.n_blocks))):
             n = len(rows.label)
             buffer.add(rows, np.arange(n), np.ones(n, np.float32))
         # Always in the same random order: a model of all rows does not depend on the seed.
-        return self._count(self._finish(buffer, 0, whole=True, seed=0), data.n_rows)
+        scale = self.weigh_base().draw_scale if data.targeted else None
+        return self._count(self._finish(buffer, 0, scale, whole=True, seed=0), data.n_rows)
 
     def first(self, estimate: WeightEstimate, most_rows: int) -> Sample:
         """The first sample: from the store's random blocks, under the base score."""
-        model = Model(self._dataset.binning, self._dataset.classes, self._loss.name, self._base)
-        return self.again(model, estimate, most_rows, more=False)
+        return self.again(self._model, estimate, most_rows, more=False)
 
     def again(
         self, model: Model, estimate: WeightEstimate, most_rows: int, *, more: bool = False
@@ -213,10 +219,9 @@ class Sampler:
         return self._dataset.n_rows
 
     @property
-    def label_rows(self) -> tuple[int, int]:
-        """Negative and positive rows of that data set."""
-        positive = self._dataset.n_positive
-        return self.n_rows - positive, positive
+    def band_rows(self) -> npt.NDArray[np.int64]:
+        """Rows of that data set in each band: negatives and positives, or ranges of the target."""
+        return self._dataset.band_rows
 
     @property
     def complete(self) -> bool:
@@ -246,28 +251,31 @@ class Sampler:
             int(SPARE_ROWS * estimate.rows_at(scale)) + 1000,
             self._dataset.n_features,
             weighted=self._dataset.weighted,
+            targeted=self._dataset.targeted,
         )
         picker = RowPicker(buffer, scale, rng)
-        rows_read = self._draw_from(self._parts(scale, estimate, model.n_trees, rng), model, picker)
-        sample = self._finish(buffer, model.n_trees, whole=False, seed=int(rng.integers(2**63)))
+        parts, draw_scale = self._parts(scale, estimate, model.n_trees, rng), estimate.draw_scale
+        rows_read = self._draw_from(parts, model, picker, draw_scale)
+        seed = int(rng.integers(2**63))
+        sample = self._finish(buffer, model.n_trees, draw_scale, whole=False, seed=seed)
         return sample, rows_read
 
-    def _draw_from(self, parts: list[DrawPart], model: Model, picker: RowPicker) -> int:
+    def _draw_from(
+        self, parts: list[DrawPart], model: Model, picker: RowPicker, draw_scale: DrawScale | None
+    ) -> int:
         """Read, update, pick and put back all rows of some parts; returns their number."""
         forest, n_trees = model.forest.arrays, model.n_trees
 
         def work(part: DrawPart) -> WeighedRows:
             rows = self._rows_of_block(part.block) if part.picked is None else self._read(part)
             catch_up(rows, forest, n_trees)
-            w, total = np.empty(len(rows.label), np.float32), np.empty(2)
-            u = rows.weight if len(rows.weight) else np.ones(len(w), np.float32)
-            self._loss.weigh(rows.label, u, rows.score, w, total)
+            w, squares = self._weighing.weigh(rows, draw_scale)
             # A block's rows lie in the order of the source. Chunks are chosen at random, so that
             # neighbours in the source must not end up in the same chunk.
             order = permuted(len(w), self._seed, part.block) if part.picked is None else None
-            return WeighedRows(rows, w, order, float(total[1]))
+            return WeighedRows(rows, w, order, squares)
 
-        n_read, found = 0, np.zeros((N_STRATA, 2))
+        n_read, found = 0, np.zeros((self._n_strata, 2))
         for part, weighed in zip(parts, self._map(work, parts), strict=True):
             rows, w = weighed.rows, weighed.w
             picker.pick(rows, w, part.share)
@@ -289,7 +297,7 @@ class Sampler:
         """
         parts = []
         strata = self._strata
-        for k in range(N_STRATA) if strata is not None else ():
+        for k in range(self._n_strata) if strata is not None else ():
             assert strata is not None
             if strata.size(k):
                 weight = max(strata.upper(k), self._spread[k])
@@ -297,9 +305,9 @@ class Sampler:
                 kept = strata.size(k) * min(weight / scale, 1.0)
                 n = max(n, min(math.ceil(kept / ROWS_PER_CHUNK), MANY_CHUNKS))
                 parts += [DrawPart(p.share, k, p) for p in strata.pick(k, n, rng)]
-        for label in (0, 1):
-            want = estimate.spread(label) / scale
-            parts += self._parts_of_store(label, want, rng, keep=n_trees == 0)
+        for band in range(len(self._unread)):
+            want = estimate.spread(band) / scale
+            parts += self._parts_of_store(band, want, rng, keep=n_trees == 0)
         return parts
 
     def _parts_of_store(
@@ -328,30 +336,24 @@ class Sampler:
 
     def weigh_base(self) -> WeightEstimate:
         """The weights that rows have under the base score."""
+        return self._weighing.at_base(self._dataset, self._some_rows)
+
+    def _some_rows(self) -> Iterator[tuple[Rows, float]]:
+        """Some blocks of each band, and the rows of the band for each of these rows."""
         data = self._dataset
-        w, total = np.empty(2, np.float32), np.empty(2)
-        label, score = np.array([0, 1], np.uint8), np.full(2, self._base, np.float32)
-        self._loss.weigh(label, np.ones(2, np.float32), score, w, total)
-        rows = np.array([data.n_rows - data.n_positive, data.n_positive], np.float32)
-        if not data.weighted:
-            return WeightEstimate(w, rows, label)
-        weights, counts, labels = [], [], []
-        for y in label:
-            some = [data.read_block(i).weight for i in data.blocks_of(y)[:ESTIMATE_BLOCKS]]
-            u = np.concatenate([weight for weight in some if weight is not None])
-            weights.append(w[y] * u)
-            counts.append(np.full(len(u), rows[y] / len(u), np.float32))
-            labels.append(np.full(len(u), y, np.uint8))
-        return WeightEstimate(
-            np.concatenate(weights), np.concatenate(counts), np.concatenate(labels)
-        )
+        for band, n_rows in enumerate(data.band_rows.tolist()):
+            blocks = data.blocks_of(band)[:ESTIMATE_BLOCKS]
+            each = n_rows / max(int(data.block_rows[blocks].sum()), 1)
+            for block in blocks:
+                yield self._rows_of_block(int(block)), each
 
     def _rows_of_block(self, index: int) -> Rows:
         block = self._dataset.read_block(index, shuffled=False)
         n = len(block.label)
         weight = block.weight if block.weight is not None else np.empty(0, np.float32)
+        target = block.target if block.target is not None else np.empty(0, np.float32)
         score = np.full(n, self._base, np.float32)
-        return Rows(block.bins, block.label, weight, score, np.zeros(n, np.int32))
+        return Rows(block.bins, block.label, weight, score, np.zeros(n, np.int32), target)
 
     def _map(self, work: Callable[[Any], A], items: list[Any]) -> Iterator[A]:
         """Apply `work` to each item, over threads; results in order."""
@@ -367,7 +369,14 @@ class Sampler:
         data, folder = self._dataset, self._folder
         if folder is None:
             folder = scratch_folder(data.path)
-        return Strata(folder, data.n_features, weighted=data.weighted, keep=self._keep)
+        return Strata(
+            folder,
+            data.n_features,
+            weighted=data.weighted,
+            targeted=data.targeted,
+            n_bands=data.n_bands,
+            keep=self._keep,
+        )
 
     def _read(self, part: DrawPart) -> Rows:
         assert self._strata is not None
@@ -381,18 +390,23 @@ class Sampler:
         old = np.where(self._spread[read] > 0, self._spread[read], spread)
         self._spread[read] = MEMORY_OF_SPREAD * spread + (1 - MEMORY_OF_SPREAD) * old
 
-    def _finish(self, buffer: DrawBuffer, n_trees: int, *, whole: bool, seed: int) -> Sample:
-        bins, label, copies, weight, score = buffer.parts()
-        shuffle_rows(np.uint64(seed), bins, label, copies, weight, score)
+    def _finish(
+        self,
+        buffer: DrawBuffer,
+        n_trees: int,
+        scale: DrawScale | None,
+        *,
+        whole: bool,
+        seed: int,
+    ) -> Sample:
+        bins, label, copies, weight, score, target = buffer.parts()
+        shuffle_rows(np.uint64(seed), bins, label, copies, weight, score, target)
         u = copies * weight if len(weight) else copies
         counted = whole and len(weight) > 0 and are_counts(weight)
-        sample = Sample(
-            bins,
-            label,
-            u,
-            score,
-            n_trees,
-            self._loss,
+        sample = self._weighing.sample(
+            (bins, label, u, score, n_trees),
+            target,
+            scale,
             whole=whole,
             copies=copies,
             counted=counted,

@@ -72,7 +72,6 @@ class SampleSchedule:
     theta : float
     rate : float
         The learning rate.
-    loss : str
     workers : WorkerPool
     """
 
@@ -83,11 +82,10 @@ class SampleSchedule:
         theta: float,
         *,
         rate: float,
-        loss: str,
         workers: WorkerPool,
     ) -> None:
         self._sampler, self._sizes, self._theta = sampler, sizes, theta
-        self._rate, self._loss, self._workers = rate, loss, workers
+        self._rate, self._workers = rate, workers
         self._rows = sizes.first
         self._needed = 0.0  # rows with which noise would cost `COST`
         self._factor = GROWTH  # maximum factor by which the next sample may grow
@@ -131,7 +129,7 @@ class SampleSchedule:
             self._rows_per_rule *= min(max(lacking, 1.0), MAX_FACTOR)
         self._marks: list[Mark] = []
         if not self._sizes.whole:
-            self._marks = [Mark(sample, None, self._workers, self._loss)]
+            self._marks = [Mark(sample, None, self._workers)]
         self.look: LookBack | None = None  # at the trees before this sample, if any
         return sample
 
@@ -151,7 +149,7 @@ class SampleSchedule:
         if worn >= EARLY and not self._sampler.requested:
             if self._filled:
                 self._grow(self._needed)
-            self._marks.append(Mark(sample, model, self._workers, self._loss))
+            self._marks.append(Mark(sample, model, self._workers))
             self._sampler.request(model, WeightEstimate.of(sample), self._rows, more=self._short())
         if worn < 1:
             return None

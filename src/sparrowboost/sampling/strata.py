@@ -1,18 +1,19 @@
 """The strata: rows on disk by label and weight. This module alone knows the format of their file.
 
     stratum   ... [1/4, 1/2) | [1/2, 1) | [1, 2) | [2, 4) ...     by the weight when last seen,
-                                                                  separately for each label
+                                                                  separately for each label or band
 
 Each stratum is a queue: rows are appended to a buffer in memory, and a full buffer becomes a chunk
 in one scratch file. Chunks are taken out whole and their slots in the file are reused, so that the
 file does not outgrow the rows in it. It has no name: however the process ends, the system frees the
 disk space.
 
-    chunk   score (m,) float32 | seen (m,) int32 | weight (m,) float32 if any | bins | label
+    chunk   score (m,) float32 | seen (m,) int32 | weight, target (m,) float32 if any | bins | label
 
 A draw reads some chunks of a stratum, and they stand for all of them. That is as good as a draw of
 independent rows only if chunks are alike. Three things make them so. A stratum has rows of one
-label, so that chance does not decide how much of each label is read. Chunks are small, so that many
+label, or one band of the
+target, so that chance does not decide how much of each is read. Chunks are small, so that many
 are read. And chunks that are neighbours in the queue, which were put there by the same draw and
 have drifted alike, are read in equal shares: `pick` cuts the queue into as many runs as chunks are
 wanted, and takes a random one of each. (First in, first out would be biased: the rows that waited
@@ -34,15 +35,14 @@ import numpy.typing as npt
 
 from sparrowboost.kernels.draws import find_strata, put_rows
 from sparrowboost.runtime import budget
-from sparrowboost.runtime.budget import BATCH_BYTES, CHUNK_ROW_BYTES, CHUNK_ROWS
+from sparrowboost.runtime.budget import BATCH_BYTES, CHUNK_ROW_BYTES, CHUNK_ROWS, NUMBER_BYTES
 from sparrowboost.runtime.disk import guard_disk, open_own, read_all, write_all
 from sparrowboost.runtime.errors import StoreError
 from sparrowboost.store.lookup import Bins
 
 LOWEST = -40  # log2 of the lower bound of the lowest stratum
 N_WEIGHTS = 80  # up to 2**40, where the exponential loss cuts its margins
-N_BANDS = 2  # labels
-N_STRATA = N_BANDS * N_WEIGHTS
+N_LABELS = 2  # bands of a classification
 ALIGNED = 8  # bytes, to which chunks in memory are aligned
 CRC_BITS = 32
 
@@ -56,46 +56,55 @@ def sum_strata(weight: npt.NDArray[np.float32], total: npt.NDArray[np.float32]) 
     >>> sum_strata(weight, weight * rows)
     {-2: 2.0, 0: 4.0}
     """
-    stratum = np.empty(len(weight), np.uint8)
+    stratum = np.empty(len(weight), np.uint16)
     find_strata(weight, LOWEST, N_WEIGHTS, stratum)
     sums = np.bincount(stratum, total, N_WEIGHTS)
     return {LOWEST + int(k): float(sums[k]) for k in np.flatnonzero(sums)}
 
 
-def row_bytes(n_features: int, *, weighted: bool) -> int:
+def row_bytes(n_features: int, *, n_extra: int) -> int:
     """Bytes of a row in the strata."""
-    return n_features + CHUNK_ROW_BYTES + 4 * weighted
+    return n_features + CHUNK_ROW_BYTES + NUMBER_BYTES * n_extra
 
 
-def chunk_bytes(n_features: int, *, weighted: bool) -> int:
+def chunk_bytes(n_features: int, *, n_extra: int) -> int:
     """Bytes of a chunk.
 
     Examples
     --------
-    >>> chunk_bytes(20, weighted=False), chunk_bytes(20_000, weighted=False)
+    >>> chunk_bytes(20, n_extra=0), chunk_bytes(20_000, n_extra=0)
     (7424, 260117)
     """
-    return budget.chunk_bytes(n_features, CHUNK_ROWS, BATCH_BYTES, n_extra=int(weighted))
+    return budget.chunk_bytes(n_features, CHUNK_ROWS, BATCH_BYTES, n_extra=n_extra)
 
 
 class Rows(NamedTuple):
     """Rows with their scores: n of them, or s chunks of m."""
 
     bins: Bins  # (n, d)
-    label: npt.NDArray[np.uint8]  # (n,)
+    label: npt.NDArray[np.uint8]  # (n,) or the band
     weight: npt.NDArray[np.float32]  # (n,) the user's; (0,) if rows have none
     score: npt.NDArray[np.float32]  # (n,) H(x) under the first `seen` trees
     seen: npt.NDArray[np.int32]  # (n,)
+    target: npt.NDArray[np.float32]  # (n,) numbers to predict; (0,) of classes
 
     @classmethod
-    def chunks(cls, data: npt.NDArray[np.uint8], n: int, d: int, *, weighted: bool) -> Rows:
+    def chunks(
+        cls,
+        data: npt.NDArray[np.uint8],
+        n: int,
+        d: int,
+        *,
+        weighted: bool,
+        targeted: bool = False,
+    ) -> Rows:
         """The parts of chunks of n rows of d features: (s, n, d), (s, n), ... of (s, bytes).
 
         Numbers come first, so that they are aligned.
         """
         s, step = len(data), data.strides[0]
-        at = np.cumsum([0, 4 * n, 4 * n, 4 * n * weighted, n * d]).tolist()
-        score, seen, weight, bins, label = at
+        sizes = [0, 4 * n, 4 * n, 4 * n * weighted, 4 * n * targeted, n * d]
+        score, seen, weight, target, bins, label = np.cumsum(sizes).tolist()
 
         def part(dtype: type, first: int, rows: int = n) -> npt.NDArray[Any]:
             size = np.dtype(dtype).itemsize
@@ -107,6 +116,7 @@ class Rows(NamedTuple):
             part(np.float32, weight, n * weighted),
             part(np.float32, score),
             part(np.int32, seen),
+            part(np.float32, target, n * targeted),
         )
 
 
@@ -119,23 +129,34 @@ class Picked(NamedTuple):
 
 
 class Strata:
-    """Queues of rows on disk, one for each label and each power of two of their weight.
+    """Queues of rows on disk, one for each label or band and each power of two of their weight.
 
     Parameters
     ----------
     folder : where the scratch file is made
     n_features : int
     weighted : whether rows have user weights
+    targeted : whether rows have numbers to predict
+    n_bands : labels, or bands of the target
     keep : a name in the folder for the file, which then outlives the process; chunks that were in
         it when `state` was last called are not overwritten until `state` is called again
     """
 
     def __init__(
-        self, folder: Path, n_features: int, *, weighted: bool, keep: str | None = None
+        self,
+        folder: Path,
+        n_features: int,
+        *,
+        weighted: bool,
+        targeted: bool = False,
+        n_bands: int = N_LABELS,
+        keep: str | None = None,
     ) -> None:
-        self._d, self._weighted = n_features, weighted
-        self._row_bytes = row_bytes(n_features, weighted=weighted)
-        self._chunk_bytes = chunk_bytes(n_features, weighted=weighted)
+        self._d, self._weighted, self._targeted = n_features, weighted, targeted
+        self.n_strata = n_bands * N_WEIGHTS
+        n_extra = weighted + targeted
+        self._row_bytes = row_bytes(n_features, n_extra=n_extra)
+        self._chunk_bytes = chunk_bytes(n_features, n_extra=n_extra)
         self.chunk_rows = self._chunk_bytes // self._row_bytes
         self._batch = max(1, BATCH_BYTES // self._chunk_bytes)
         self._folder = folder
@@ -154,12 +175,12 @@ class Strata:
                 "scratch= (--scratch)."
             ) from None
         # A chunk takes 64 bits here, its slot and its checksum: 1 MB for each GB of rows.
-        self._queues = [array("Q") for _ in range(N_STRATA)]
+        self._queues = [array("Q") for _ in range(self.n_strata)]
         # For each stratum, the chunk that is being filled; untouched ones take no memory.
         aligned = -(-self._chunk_bytes // ALIGNED) * ALIGNED
-        self._filling = np.empty((N_STRATA, aligned), np.uint8)
+        self._filling = np.empty((self.n_strata, aligned), np.uint8)
         self._waiting = self._chunks(self._filling)
-        self._filled = np.zeros(N_STRATA, np.int64)
+        self._filled = np.zeros(self.n_strata, np.int64)
         self._free = array("Q")
         self._freed = array("Q")  # since the last `state`, which may still need these slots
         self._slots = 0
@@ -187,19 +208,22 @@ class Strata:
         order: npt.NDArray[np.uint32] | None = None,
     ) -> None:
         """Put rows into the strata of their weights, in their own or in a given order."""
-        stratum = np.empty(len(w), np.uint8)
+        stratum = np.empty(len(w), np.uint16)
         find_strata(w, LOWEST, N_WEIGHTS, stratum)
-        stratum += np.uint8(N_WEIGHTS) * rows.label
+        stratum += np.uint16(N_WEIGHTS) * rows.label
         self._put(rows, stratum, np.arange(len(w), dtype=np.uint32) if order is None else order)
 
     def _put(
-        self, rows: Rows, stratum: npt.NDArray[np.uint8], order: npt.NDArray[np.uint32]
+        self, rows: Rows, stratum: npt.NDArray[np.uint16], order: npt.NDArray[np.uint32]
     ) -> None:
         """Put rows into their strata's chunks; a full chunk is written to the file."""
-        given = rows.bins, rows.label, rows.weight, rows.score, rows.seen, stratum, order
+        given = *rows, stratum, order
         to = self._waiting
+        # Unused ones; empty ones would compile it anew.
         if not self._weighted:
-            to = to._replace(weight=to.score)  # unused; an empty one would compile it anew
+            to = to._replace(weight=to.score)
+        if not self._targeted:
+            to = to._replace(target=to.score)
         n, full = put_rows(*given, 0, *to, self._filled)
         while full >= 0:
             self._queues[full].append(self._write(self._filling[full, : self._chunk_bytes]))
@@ -216,7 +240,8 @@ class Strata:
         return slot << CRC_BITS | zlib.crc32(data.data)
 
     def _chunks(self, data: npt.NDArray[np.uint8]) -> Rows:
-        return Rows.chunks(data, self.chunk_rows, self._d, weighted=self._weighted)
+        kinds = {"weighted": self._weighted, "targeted": self._targeted}
+        return Rows.chunks(data, self.chunk_rows, self._d, **kinds)
 
     def _wait(self, stratum: int) -> Rows:
         """A copy of the rows that wait in a stratum's chunk."""
@@ -302,8 +327,9 @@ class Strata:
         self._slots = int(slots.max()) + 1 if len(slots) else 0
         waiting = state["strata_waiting"]
         if waiting.any():
-            rows = Rows._make(state[f"strata_{name}"] for name in Rows._fields)
-            stratum = np.repeat(np.arange(N_STRATA, dtype=np.uint8), waiting)
+            none = np.empty(0, np.float32)  # checkpoints of earlier versions have no targets
+            rows = Rows._make(state.get(f"strata_{name}", none) for name in Rows._fields)
+            stratum = np.repeat(np.arange(self.n_strata, dtype=np.uint16), waiting)
             self._put(rows, stratum, np.arange(len(stratum), dtype=np.uint32))
 
     @property

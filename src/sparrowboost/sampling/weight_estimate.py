@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.kernels.draws import weigh_draw
+from sparrowboost.sampling.number_sample import DrawScale, NumberSample
 from sparrowboost.sampling.sample import Sample
 
 ROWS_PER_EFF = 2.0  # maximum rows of a draw for each of its n_eff: more only cost scanning
@@ -22,15 +23,23 @@ class WeightEstimate:
 
     weight: npt.NDArray[np.float32]
     rows: npt.NDArray[np.float32]
-    label: npt.NDArray[np.uint8]
+    label: npt.NDArray[np.uint8]  # or band
+    draw_scale: DrawScale | None = None  # of rows with numbers to predict
 
     @classmethod
     def of(cls, sample: Sample) -> WeightEstimate:
-        return cls(sample.w / sample.copies, sample.copies, sample.label)
+        if not isinstance(sample, NumberSample):
+            return cls(sample.w / sample.copies, sample.copies, sample.label)
+        # By the scale of the next draw: gradients have become smaller since the last one.
+        scale, weight = sample.next_scale(), np.empty(sample.n, np.float32)
+        for block in range(sample.n_blocks):
+            rows = sample.rows(block)
+            weight[rows] = sample.weights_at(scale, rows) / sample.copies[rows]
+        return cls(weight, sample.copies, sample.label, scale)
 
     def times(self, factor: float) -> WeightEstimate:
         """The same for `factor` times the rows."""
-        return self if factor == 1 else WeightEstimate(self.weight, self.rows * factor, self.label)
+        return self if factor == 1 else replace(self, rows=self.rows * factor)
 
     def spread(self, label: int) -> float:
         """Root mean square of the weights of a label's rows."""

@@ -28,6 +28,7 @@ from sparrowboost.store.stages import Stage, all_rows, labels_drift, make_stages
 from sparrowboost.store.warm_up import warm_up
 from sparrowboost.store.writer import StoreWriter
 
+CLASSIFICATION, REGRESSION = "classification", "regression"
 MAX_BLOCK_ROWS = 65_536
 N_STAGES = 6  # in which rows are read; training begins after the first
 MIN_PARTITIONS = 16  # of a source that is read in stages
@@ -41,6 +42,7 @@ def ingest(
     path: str | os.PathLike[str] | None = None,
     weight: ColumnLike = None,
     positive: Value | None = None,
+    task: str | None = None,
     columns: str | Iterable[Any] | None = None,
     exclude: str | Iterable[Any] | None = None,
     categorical: str | Iterable[Any] | None = None,
@@ -67,8 +69,8 @@ def ingest(
         or memory map, a scipy sparse matrix, a pandas or polars frame, a pyarrow table or dataset,
         or any object with ``__arrow_c_stream__``. Columns of arrays are called f0, f1, ...
     label : column name, column number, array, or path of a .npy file
-        Any two values: 0/1, -1/+1, booleans, two strings. The greater is the positive one.
-        libsvm files have their own.
+        Any two values: 0/1, -1/+1, booleans, two strings. The greater is the positive one. With
+        task="regression", numbers to predict. libsvm files have their own.
     path : str or path, optional
         The store's folder, new or empty unless `overwrite` or `resume` is set. Without it, the
         store is temporary and is removed with the Dataset.
@@ -78,6 +80,9 @@ def ingest(
         proportions of weights matter.
     positive : value, optional
         The label to train against all others.
+    task : {"classification", "regression"}, optional
+        What labels are: two classes, or numbers to predict. Default: two classes; labels of more
+        values are an error that asks.
     columns, exclude : list of str, optional
         Columns to use as features, or to leave out. Default: all columns but label and weight.
     categorical : list of str, optional
@@ -150,6 +155,7 @@ def ingest(
         named = (
             label, weight, positive, columns, exclude, categorical, header, format, seed,
             *read.of_text(),  # only those given: stores of older versions do not have them
+            *([task] if task == REGRESSION else []),
         )  # fmt: skip
         run = describe_run(data, named)
         finished = find_finished(path, run, overwrite=overwrite)
@@ -172,6 +178,7 @@ def ingest(
                 positive=positive,
                 columns=None if columns is None else name_list(columns),
                 exclude=name_list(exclude),
+                regression=check_task(task, positive),
             )
             with compiling(progress):
                 warm_up(table.features.values())
@@ -207,6 +214,15 @@ def ingest(
             verbose=verbose,
         )
     return rows.wait() if wait else Dataset(rows)
+
+
+def check_task(task: str | None, positive: Value | None) -> bool:
+    """Whether labels are numbers to predict."""
+    if task not in (None, CLASSIFICATION, REGRESSION):
+        raise DataError(f"task={task!r} is unknown; give 'classification' or 'regression'.")
+    if task == REGRESSION and positive is not None:
+        raise DataError("positive= names a class, and with task='regression' there is none.")
+    return task == REGRESSION
 
 
 def choose_stages(table: Table, seed: int) -> list[Stage]:

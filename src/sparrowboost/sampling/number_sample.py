@@ -1,0 +1,187 @@
+"""Rows with numbers to predict: how they are weighed, and the sample of such rows.
+
+What is a label's weight for classes is here a gradient and a curvature for each row. The weight w
+only decides which rows are drawn, and when a sample is worn out; trees are grown on g and h.
+
+    w = u / unit * sqrt(min(|g|, most)**2 + (floor h)**2)
+
+That is minimal variance sampling (Ibragimov and Gusev, NeurIPS 2019): the totals of g and of h over
+a leaf are both estimated well. `most` and `floor` follow the mean of |g| and h as the model grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrowboost.model.regression import RegressionLoss
+from sparrowboost.model.tree import GrownTree
+from sparrowboost.sampling.sample import Sample, Scores, first_sides
+from sparrowboost.store.lookup import Bins
+
+FLOOR = 0.5  # weight of h against that of |g|, in units of their means
+MOST = 10.0  # times the mean: |g| above it draws a row no more often. Heavy tails would fill draws
+NUMBER_STATE = "sample_target", "sample_draw_scale"
+
+
+class DrawScale(NamedTuple):
+    """The constants of the weights by which rows are drawn."""
+
+    most: float  # largest |g| that counts
+    floor: float  # weight of h
+    unit: float  # mean of |g| before the first tree, so that weights are about 1
+
+    @classmethod
+    def of_means(cls, slope: float, curvature: float, unit: float) -> DrawScale:
+        """Those for rows with these means of |g| and h."""
+        if slope <= 0 or curvature <= 0:  # every row is predicted exactly
+            return cls(1.0, 1.0, unit if unit > 0 else 1.0)
+        return cls(MOST * slope, FLOOR * slope / curvature, unit if unit > 0 else slope)
+
+
+def weigh_numbers(
+    loss: RegressionLoss,
+    scale: DrawScale,
+    target: Scores,
+    u: Scores,
+    score: Scores,
+    g: Scores,
+    h: Scores,
+    w: Scores,
+    total: npt.NDArray[np.float64],
+    *,
+    counted: bool = False,
+) -> None:
+    """Fill g and h, times u, and w of some rows, and `total` as `weigh_derivatives` does."""
+    from sparrowboost.kernels.numbers import weigh_derivatives
+
+    loss.fill_slopes(target, score, g, h)
+    weigh_derivatives(u, counted, scale.most, scale.floor, 1 / scale.unit, g, h, w, total)
+
+
+class NumberSample(Sample):
+    """A sample of rows that have a number to predict.
+
+    Parameters
+    ----------
+    target : (n,) float32
+    scale : DrawScale
+        Of the draw that the sample is from.
+
+    The others are those of `Sample`; `label` (n,) has the bands of the target.
+
+    Attributes
+    ----------
+    g, h : (n,) float32
+        By how much the loss falls when a score grows, and its curvature, times the importance.
+    """
+
+    def __init__(
+        self,
+        bins: Bins,
+        label: npt.NDArray[np.uint8],
+        u: Scores,
+        score: Scores,
+        n_trees: int,
+        loss: RegressionLoss,
+        *,
+        target: Scores,
+        scale: DrawScale,
+        whole: bool,
+        copies: Scores,
+        counted: bool = False,
+        of_rows: int | None = None,
+    ) -> None:
+        self.target, self.scale, self.number_loss = target, scale, loss
+        super().__init__(
+            bins,
+            label,
+            u,
+            score,
+            n_trees,
+            loss,
+            whole=whole,
+            copies=copies,
+            counted=counted,
+            of_rows=of_rows,
+        )
+
+    def _allocate(self) -> None:
+        self.g, self.h = np.empty(self.n, np.float32), np.empty(self.n, np.float32)
+        self._block_masses = np.zeros((self.n_blocks, 2))  # sums of 2 h and of its squares
+
+    def _weigh(self, block: int) -> None:
+        rows, total = self.rows(block), np.empty(5)
+        weigh_numbers(
+            self.number_loss,
+            self.scale,
+            self.target[rows],
+            self.u[rows],
+            self.score[rows],
+            self.g[rows],
+            self.h[rows],
+            self.w[rows],
+            total,
+            counted=self.counted,
+        )
+        self._totals[block], self._block_masses[block] = total[:2], total[2:4]
+        self._heaviest[block] = total[4]
+
+    def _masses(self) -> tuple[float, float]:
+        mass, squares = self._block_masses.sum(0).tolist()
+        return mass, squares
+
+    def next_scale(self) -> DrawScale:
+        """The constants for the next draw, by the gradients now."""
+        slope = curvature = weight = 0.0
+        for block in range(self.n_blocks):
+            rows = self.rows(block)
+            slope += float(np.abs(self.g[rows]).sum(dtype=np.float64))
+            curvature += float(self.h[rows].sum(dtype=np.float64))
+            weight += float(self.u[rows].sum(dtype=np.float64))
+        weight = max(weight, np.finfo(np.float64).tiny)
+        return DrawScale.of_means(slope / weight, curvature / weight, self.scale.unit)
+
+    def weights_at(self, scale: DrawScale, rows: slice) -> Scores:
+        """(n,) the weights of some rows at another scale."""
+        slope, base = np.abs(self.g[rows]), np.float32(scale.floor) * self.h[rows]
+        u = self.u[rows]
+        most = np.float32(scale.most) * u
+        return np.sqrt(np.square(np.minimum(slope, most)) + np.square(base)) / np.float32(
+            scale.unit
+        )
+
+    # -- what its rows say of trees ----------------------------------------------------------------
+
+    def loss_of(self, block: int) -> float:
+        rows, total = self.rows(block), np.zeros(6)
+        self.number_loss.add_losses(self.target[rows], self.score[rows], self.u[rows], 0.0, total)
+        return float(total[1])
+
+    def add_falls(self, block: int, before: Scores, total: npt.NDArray[np.float64]) -> None:
+        rows = self.rows(block)
+        target, score, u = self.target[rows], self.score[rows], self.u[rows]
+        self.number_loss.add_falls(target, before, score, u, total)
+
+    def first_edge(self, grown: GrownTree, n: int, score: Scores) -> float:
+        g, h = np.empty(n, np.float32), np.empty(n, np.float32)
+        self.number_loss.fill_slopes(self.target[:n], score, g, h)
+        g *= self.u[:n]
+        right, left = np.bincount(first_sides(grown, self.bins[:n]), g, 2).tolist()
+        size = float(np.abs(g).sum(dtype=np.float64))
+        edge = grown.sides[0] * left + grown.sides[1] * right
+        return 0.5 * edge / size if size > 0 else 0.0
+
+    # -- checkpoint --------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        values = self.target, np.array(self.scale)
+        return super().state() | dict(zip(NUMBER_STATE, values, strict=True))
+
+    @classmethod
+    def restored(cls, state: Mapping[str, npt.NDArray[Any]], loss: Any, **more: Any) -> Self:
+        target, scale = (state[name] for name in NUMBER_STATE)
+        return super().restored(state, loss, target=target, scale=DrawScale(*scale.tolist()))
