@@ -18,7 +18,7 @@ import scipy.sparse
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.exceptions import NotFittedError
-from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -402,17 +402,17 @@ def test_arrays_may_validate_arrays_and_frames(numbers):
         assert small().fit(X, y, eval_set=[(named, y)]).evals_result_ == scores
 
 
-@pytest.mark.parametrize("metric", ["log_loss", "auc"])
+@pytest.mark.parametrize("metric", ["log_loss", "auc", "average_precision"])
 def test_training_stops_early_and_keeps_the_best_model(numbers, metric):
     X, y = numbers
     clf = small(n_estimators=200, learning_rate=0.5, early_stopping_rounds=5, eval_metric=metric)
     clf.fit(X[:1_000], y[:1_000], eval_set=[(X[1_000:], y[1_000:])])
     values = clf.evals_result_["validation_0"][metric]
-    best = np.argmax(values) if metric == "auc" else np.argmin(values)
+    best = np.argmin(values) if metric == "log_loss" else np.argmax(values)
     assert clf.n_iter_ == clf.best_iteration_ == clf.model_.n_trees == best + 1 < 200
     assert clf.best_score_ == values[best]
     p = clf.predict_proba(X[1_000:])[:, 1]
-    judge = roc_auc_score if metric == "auc" else log_loss
+    judge = {"log_loss": log_loss, "auc": roc_auc_score}.get(metric, average_precision_score)
     assert clf.best_score_ == pytest.approx(judge(y[1_000:], p))
     clf.set_params(early_stopping_rounds=None, n_estimators=3).fit(X, y)
     assert clf.evals_result_ == {}

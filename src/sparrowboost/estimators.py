@@ -108,8 +108,9 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     validation_fraction : float, default=0.1
         Share of the rows of each label to set aside for early stopping if `fit` gets no `eval_set`.
         0.1, as in scikit-learn. The model is trained on the rest.
-    eval_metric : {"log_loss", "auc", "exponential_loss"}, default="log_loss"
+    eval_metric : {"log_loss", "auc", "average_precision", "exponential_loss"}, default="log_loss"
         The metric for early stopping. "log_loss" is what the default loss minimises.
+        "average_precision" tells more than "auc" where positives are rare.
     class_weight : dict, "balanced" or None, default=None
         Factors of the weights of each label's rows, validation rows included. "balanced" gives both
         labels the same total weight. None: rare labels need no help to be learned, and

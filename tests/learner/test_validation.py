@@ -5,7 +5,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
 
 from builders import assert_same_trees, listen, make_model, make_stump
 from constants import set_constants
@@ -98,14 +98,31 @@ def test_training_stops_when_the_score_has_not_improved_and_keeps_the_best_model
     assert_same_trees(model, shorter)
 
 
-@pytest.mark.parametrize("metric", ["auc", "exponential_loss", "log_loss"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_average_precision_is_that_of_scikit_learn_after_every_tree(dataset, valid, weighted):
+    label = (valid["y"] == "yes").to_numpy()
+    w = np.random.default_rng(3).random(len(valid)) if weighted else None
+    data = valid.drop(columns="y"), valid["y"], *([w] if weighted else [])
+    model, events = listen(dataset, valid=data, n_estimators=5, eval_metric="average_precision")
+    for n_trees in (1, 3, 5):
+        h = model.decision_function(valid, n_trees=n_trees)
+        expected = average_precision_score(label, h, sample_weight=w)
+        assert events[n_trees].scores["average_precision"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_metrics_that_rank_have_memory_for_it():
+    sizes = {m: validation_row_bytes(10, m) for m in ("log_loss", "auc", "average_precision")}
+    assert sizes["average_precision"] == sizes["auc"] > sizes["log_loss"]
+
+
+@pytest.mark.parametrize("metric", ["auc", "average_precision", "exponential_loss", "log_loss"])
 def test_the_best_is_the_highest_auc_and_the_lowest_loss(dataset, valid, metric):
     model, events = listen(
         dataset, valid=valid, n_estimators=60, early_stopping_rounds=5, eval_metric=metric,
         learning_rate=0.5,
     )  # fmt: skip
     scores = scores_of(events, metric)
-    best = np.argmax(scores) if metric == "auc" else np.argmin(scores)
+    best = np.argmin(scores) if metric.endswith("loss") else np.argmax(scores)
     assert model.n_trees == best + 1
 
 

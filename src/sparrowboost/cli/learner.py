@@ -46,7 +46,8 @@ LEARNER: tuple[Option, ...] = (
     (
         "eval_metric",
         str,
-        "metric for early stopping: log_loss, auc or exponential_loss (default: log_loss)",
+        "metric for early stopping: log_loss, auc, average_precision or exponential_loss "
+        "(default: log_loss)",
     ),
 )
 PAPER: tuple[Option, ...] = (

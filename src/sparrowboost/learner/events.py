@@ -86,7 +86,7 @@ class TreeAdded(Event):
     run_rows : int
         Rows of the sample on which the tree was grown.
     scores : mapping of str to float
-        Of the validation data, if any: log_loss, auc, exponential_loss.
+        Of the validation data, if any: log_loss and exponential_loss, and `eval_metric`.
     """
 
     model: Model = field(repr=False)

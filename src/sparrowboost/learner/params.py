@@ -81,9 +81,10 @@ class Params:
         model. Where samples are drawn, a fresh, larger one is tried first; training stops if the
         score does not improve on the largest sample either. None: train all trees; no validation
         rows are needed.
-    eval_metric : {"log_loss", "auc", "exponential_loss"}
-        The metric for early stopping. "log_loss" is what the default loss minimises; "auc" sorts
-        the validation rows after each tree, which takes time.
+    eval_metric : {"log_loss", "auc", "average_precision", "exponential_loss"}
+        The metric for early stopping. "log_loss" is what the default loss minimises; "auc" and
+        "average_precision" sort the validation rows after each tree, which takes time. The latter
+        tells more where positives are rare.
 
     Other Parameters
     ----------------
@@ -118,7 +119,7 @@ class Params:
     sample_size: int | Literal["auto"] = "auto"
     monotone_constraints: Mapping[str, int] | Sequence[int] | None = None
     early_stopping_rounds: int | None = None
-    eval_metric: Literal["log_loss", "auc", "exponential_loss"] = "log_loss"
+    eval_metric: Literal["log_loss", "auc", "average_precision", "exponential_loss"] = "log_loss"
     stopping: Literal["adaptive", "paper"] = "adaptive"
     theta: float = 0.5
     rho: float = RHO

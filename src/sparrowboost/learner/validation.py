@@ -24,7 +24,7 @@ from sparrowboost.store.dataset import Block, Dataset
 VALIDATION_SHARE = 8  # of the memory limit, for validation rows
 PART_ROWS = 1 << 14  # scored by one thread at a time; sums do not depend on which
 NO_WEIGHT = np.empty(0, np.float32)
-RANK_BYTES = 80  # of a row while an AUC is computed: its rank, cumulated sums
+RANK_BYTES = 80  # of a row while a metric ranks: its rank, cumulated sums
 
 
 def validation_row_bytes(n_features: int, metric: str) -> int:

@@ -35,7 +35,7 @@ from sparrowboost.readers.notation import (
 from sparrowboost.readers.text import (
     CHUNK_BYTES,
     LentFile,
-    LongLine,
+    LongLineError,
     QuoteWatch,
     has_open_lines,
     lend_to_arrow,
@@ -253,7 +253,7 @@ class CsvFile(JoinedColumns):
         try:
             for _, data in line_ranges(self._path, self._body, wanted, rng, MAX_BLOCK_BYTES):
                 yield data
-        except LongLine as error:
+        except LongLineError as error:
             for _ in self._stream(dict.fromkeys(self.columns, pa.binary())):
                 pass  # raises, with the number of the row
             self._fail_long(f"at byte {error.offset:,}")

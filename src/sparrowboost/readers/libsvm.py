@@ -15,7 +15,7 @@ import pyarrow as pa
 from sparrowboost.readers.arrays import from_numpy, strings, to_numpy
 from sparrowboost.readers.base import JoinedColumns, read_errors
 from sparrowboost.readers.columns import Kind
-from sparrowboost.readers.text import CHUNK_BYTES, LongLine, line_ranges
+from sparrowboost.readers.text import CHUNK_BYTES, LongLineError, line_ranges
 from sparrowboost.runtime.errors import DataError
 
 READING_CHUNKS = 12  # memory for text, tokens and values of one chunk, in chunks
@@ -106,7 +106,7 @@ class LibsvmFile(JoinedColumns):
     def _ranges(self, wanted: int, rng: np.random.Generator) -> Iterator[tuple[int, bytes]]:
         try:
             yield from line_ranges(self._path, 0, wanted, rng, MAX_LINE_BYTES)
-        except LongLine as error:
+        except LongLineError as error:
             raise DataError(
                 f"{self.name}: at byte {error.offset:,}, a line is longer than "
                 f"{MAX_LINE_BYTES >> 20} MB, the maximum that can be read; fix or remove it."

@@ -26,7 +26,7 @@ RELEASE_SECONDS = 10.0  # to wait for Arrow's last read, which takes millisecond
 QUOTE, NEWLINE, RETURN = b'"\n\r'
 
 
-class LongLine(Exception):
+class LongLineError(Exception):
     """A line is longer than a reader takes."""
 
     def __init__(self, offset: int) -> None:
@@ -74,7 +74,7 @@ def line_ranges(
     """About `wanted` bytes of whole lines, from random positions at or after byte `start`.
 
     Yields the offset and bytes of each piece; if fewer bytes are left, all of them. Of a line of
-    more than `longest` bytes no more is read: that is a LongLine.
+    more than `longest` bytes no more is read: that is a LongLineError.
     """
     size = path.stat().st_size
     with open(path, "rb") as file:
@@ -96,7 +96,7 @@ def _whole_lines(
         if not data.endswith(b"\n"):
             end = file.readline(longest)
             if len(end) == longest and not end.endswith(b"\n"):
-                raise LongLine(low + len(data))
+                raise LongLineError(low + len(data))
             data += end
         yield low, data
         low += len(data)
@@ -107,7 +107,7 @@ def _after_line(file: BinaryIO, longest: int) -> int:
     start = file.tell()
     while (piece := file.readline(CHUNK_BYTES)) and not piece.endswith(b"\n"):
         if file.tell() - start > longest:
-            raise LongLine(start)
+            raise LongLineError(start)
     return file.tell()
 
 
