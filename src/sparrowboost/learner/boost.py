@@ -53,6 +53,7 @@ def boost(
                 n_proved=grown.n_proved,
                 run_rows=grown.run_rows,
                 scores=scores,
+                **(validation.best if validation is not None else {}),
             )
             if stop:
                 break

@@ -87,6 +87,12 @@ class TreeAdded(Event):
         Rows of the sample on which the tree was grown.
     scores : mapping of str to float
         Of the validation data, if any: log_loss and exponential_loss, and `eval_metric`.
+    eval_metric : str or None
+        The score that decides which number of trees is best; None without validation data.
+    best_score : float or None
+        The best one so far, also before a crash.
+    best_trees : int or None
+        The number of trees that had it.
     """
 
     model: Model = field(repr=False)
@@ -96,6 +102,9 @@ class TreeAdded(Event):
     n_proved: int
     run_rows: int
     scores: Mapping[str, float]
+    eval_metric: str | None = None
+    best_score: float | None = None
+    best_trees: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -98,6 +98,15 @@ class Validation:
         self.best_score, self.best_trees = score, int(trees)
 
     @property
+    def best(self) -> dict[str, Any]:
+        """What `TreeAdded` says of the best score."""
+        return {
+            "eval_metric": self._metric.name,
+            "best_score": self.best_score,
+            "best_trees": self.best_trees,
+        }
+
+    @property
     def n_rows(self) -> int:
         return len(self._label)
 
