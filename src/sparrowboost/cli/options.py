@@ -45,6 +45,10 @@ def add_quiet(parser: Any) -> None:
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
 
 
+def add_json(parser: Any) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
 def add_jobs(parser: Any) -> None:
     parser.add_argument(
         "--jobs", type=int, metavar="N", help="number of threads (default: all available CPUs)"
