@@ -392,6 +392,28 @@ def test_validation_rows_may_come_in_any_form(frame, tmp_path):
     assert expected != pytest.approx(scores["validation_0"]["log_loss"][-1], rel=1e-3)
 
 
+def test_of_several_validation_sets_all_are_scored_and_the_last_one_decides(numbers, tmp_path):
+    X, y = numbers
+    rng = np.random.default_rng(5)
+    noise = rng.random(500) < 0.5  # labels that nothing tells: each tree does harm
+    good, bad = (X[1_000:], y[1_000:]), (X[1_000:], noise)
+    how = {"n_estimators": 40, "early_stopping_rounds": 4, "learning_rate": 0.3}
+    alone = {}
+    for name, each in (("good", good), ("bad", bad)):
+        alone[name] = small(**how).fit(X[:1_000], y[:1_000], eval_set=each)
+    for names, sets in ((("bad", "good"), [bad, good]), (("good", "bad"), [good, bad])):
+        clf = small(**how).fit(X[:1_000], y[:1_000], eval_set=sets)
+        last = alone[names[1]]
+        assert list(clf.evals_result_) == ["validation_0", "validation_1"]
+        assert clf.evals_result_["validation_1"] == last.evals_result_["validation_0"]
+        assert (clf.n_iter_, clf.best_iteration_) == (last.n_iter_, last.best_iteration_)
+        assert clf.best_score_ == last.best_score_
+        n = min(len(alone[name].evals_result_["validation_0"]["log_loss"]) for name in names)
+        first = alone[names[0]].evals_result_["validation_0"]["log_loss"][:n]
+        assert clf.evals_result_["validation_0"]["log_loss"][:n] == first
+    assert alone["good"].n_iter_ > alone["bad"].n_iter_ + 4
+
+
 def test_arrays_may_validate_arrays_and_frames(numbers):
     X, y = numbers
     scores = small().fit(X, y, eval_set=[(X, y)]).evals_result_
@@ -682,8 +704,8 @@ def test_wrong_input_is_reported(numbers, frame, tmp_path):
         ((path, "color"), {}, "more than 2 values"),
         ((path, y), {}, "1,500 values for the 1,200 rows"),
         ((tmp_path / "none.parquet", "y"), {}, "no such file"),
-        ((X, y), {"eval_set": [(X, y), (X, y)]}, "2 validation sets; pass one"),
-        ((X, y), {"eval_set": []}, "0 validation sets"),
+        ((X, y), {"eval_set": []}, "list of validation sets is empty or has None"),
+        ((X, y), {"eval_set": [(X, y), X]}, "eval_set has no labels"),
         ((X, y), {"eval_set": X}, "eval_set has no labels"),
         ((X, y), {"eval_set": (X, y, y, y)}, "4 parts"),
         ((X, y), {"eval_set": (X[:, :2], y)}, "2 features"),

@@ -53,7 +53,7 @@ from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.ingest import ingest
 from sparrowboost.store.views import split
 
-VALIDATION = "validation_0"  # what `evals_result_` calls the validation data, as XGBoost does
+VALIDATION = "validation_"  # and a number: `evals_result_` calls validation sets as XGBoost does
 
 LEARNER = tuple(field.name for field in fields(Params))  # parameters that `train` has, too
 
@@ -166,9 +166,10 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     feature_importances_ : (n_features_in_,) ndarray
         They sum to 1 if there is any split.
     evals_result_ : dict
-        ``{"validation_0": {metric: [score after each tree]}}``; empty without validation data.
+        ``{"validation_0": {metric: [score after each tree]}}``; empty without validation data. Of
+        several sets in `eval_set`, there are validation_1, ..., too.
     best_iteration_ : int
-        Number of trees with the best validation score; only with validation data.
+        Number of trees with the best validation score, of the last set; only with validation data.
     best_score_ : float
         That score, by `eval_metric`; only with validation data.
 
@@ -284,9 +285,10 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sample_weight : (n,) array, or column name, optional
             Not negative. A row with a small integer weight counts as that many rows; other weights
             count in proportion (docs/faq.md).
-        eval_set : source, (X, y), (X, y, weights), or a list with one of these, optional
+        eval_set : source, (X, y), (X, y, weights), or a list of these, optional
             Validation data, scored after each tree; y and weights are arrays or column names. A
-            source alone has its labels in the column of the same name as in X.
+            source alone has its labels in the column of the same name as in X. Of several sets the
+            last one decides when to stop, and which number of trees is best, as in XGBoost.
         callbacks : callables, optional
             Each is called with every event of training (`sparrowboost.events`); one that returns
             True stops training.
@@ -329,7 +331,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         if not separate:
             self._learn_classes(dataset)
-        self._keep_scores(history.scores)
+        self._keep_scores([*history.other_scores, history.scores])
         return self
 
     def _params(self) -> dict[str, Any]:
@@ -482,9 +484,10 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _validation(self, eval_set: Any, dataset: Dataset, *, labels_separate: bool) -> Any:
         """Validation data as `train` takes it."""
         if isinstance(eval_set, list) and not is_files(eval_set):
-            if len(eval_set) != 1:
-                raise DataError(f"eval_set has {len(eval_set)} validation sets; pass one.")
-            eval_set = eval_set[0]
+            return [
+                self._validation(each, dataset, labels_separate=labels_separate)
+                for each in eval_set
+            ]
         if eval_set is None or isinstance(eval_set, Dataset):
             return eval_set
         if not isinstance(eval_set, tuple):
@@ -498,9 +501,11 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = self._rows(X, dataset.feature_names, by_name=inside)
         return (X, y if is_column(y) else column_or_1d(y), *weights)
 
-    def _keep_scores(self, scores: dict[str, list[float]]) -> None:
+    def _keep_scores(self, sets: list[dict[str, list[float]]]) -> None:
+        scores = sets[-1]  # which decide
         self.n_iter_ = self.model_.n_trees
-        self.evals_result_ = {VALIDATION: scores} if scores else {}
+        named = {f"{VALIDATION}{k}": each for k, each in enumerate(sets)}
+        self.evals_result_ = named if scores else {}
         for name in ("best_iteration_", "best_score_"):
             self.__dict__.pop(name, None)
         if scores:
@@ -696,7 +701,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._by_name = hasattr(self, "feature_names_in_")
         self._learn_classes(model)
         self.model_ = model
-        self._keep_scores({})
+        self._keep_scores([{}])
         return self
 
     def to_xgboost(

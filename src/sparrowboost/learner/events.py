@@ -86,7 +86,10 @@ class TreeAdded(Event):
     run_rows : int
         Rows of the sample on which the tree was grown.
     scores : mapping of str to float
-        Of the validation data, if any: log_loss and exponential_loss, and `eval_metric`.
+        Of the validation data, if any: log_loss and exponential_loss, and `eval_metric`. Of several
+        validation sets, those of the last one, which decides.
+    other_scores : tuple of mappings of str to float
+        Those of the other sets, in their order.
     eval_metric : str or None
         The score that decides which number of trees is best; None without validation data.
     best_score : float or None
@@ -102,6 +105,7 @@ class TreeAdded(Event):
     n_proved: int
     run_rows: int
     scores: Mapping[str, float]
+    other_scores: tuple[Mapping[str, float], ...] = ()
     eval_metric: str | None = None
     best_score: float | None = None
     best_trees: int | None = None
