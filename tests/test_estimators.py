@@ -197,7 +197,7 @@ def test_a_data_set_is_fitted_as_it_is(frame, by_name):
     assert one.classes_.tolist() == [None, "red"]
     assert one.predict(frame).shape == (len(frame),)
     for kwargs in ({"y": "y"}, {"sample_weight": "w"}):
-        with pytest.raises(DataError, match="has its labels, weights and categories"):
+        with pytest.raises(DataError, match="has its labels, weights, categories and features"):
             small().fit(data, **kwargs)
     with pytest.raises(DataError, match="are shuffled"):
         clf.predict(data)
@@ -390,6 +390,44 @@ def test_validation_rows_may_come_in_any_form(frame, tmp_path):
     expected = log_loss(y == "yes", p, sample_weight=w)
     assert weighted == pytest.approx([expected] * 3)
     assert expected != pytest.approx(scores["validation_0"]["log_loss"][-1], rel=1e-3)
+
+
+def test_columns_that_are_excluded_are_needed_by_nothing(frame, tmp_path):
+    more = frame.assign(id=[f"id {i}" for i in range(len(frame))], leak=frame["y"] == "yes")
+    more.to_parquet(tmp_path / "t.parquet")
+    more.to_csv(tmp_path / "t.csv", index=False)
+    plain = small().fit(frame[[*FEATURES, "y"]], "y")
+    valid = make_frame(300, seed=1)
+    out = ["id", "leak", "w"]
+    forms = [
+        (tmp_path / "t.parquet", "y"),
+        (str(tmp_path / "t.csv"), "y"),
+        (more, "y"),
+        (more.drop(columns="y"), more["y"]),
+        (pa.Table.from_pandas(more), "y"),
+        (pa.RecordBatchReader.from_stream(pa.Table.from_pandas(more)), "y"),
+    ]
+    for X, y in forms:
+        clf = small().fit(X, y, exclude=out, eval_set=(valid[FEATURES], valid["y"]))
+        assert list(clf.feature_names_in_) == FEATURES
+        assert clf.n_features_in_ == len(FEATURES)
+        assert len(clf.evals_result_["validation_0"]["log_loss"]) == 8
+        p = clf.predict_proba(valid[FEATURES])
+        np.testing.assert_allclose(p, plain.predict_proba(valid[FEATURES]), rtol=1e-5)
+        np.testing.assert_array_equal(p, clf.predict_proba(valid[FEATURES[::-1]]))
+    one = small().fit(frame[[*FEATURES, "y"]], "y", exclude=FEATURES[0])
+    assert list(one.feature_names_in_) == FEATURES[1:]
+
+
+def test_columns_to_exclude_that_have_no_names_or_are_not_there_are_told(numbers, frame):
+    X, y = numbers
+    with pytest.raises(DataError, match="leave them out of X instead of passing exclude="):
+        small().fit(X, y, exclude=["f0"])
+    with pytest.raises(DataError, match="'nowhere'"):
+        small().fit(frame, "y", exclude=["nowhere"])
+    data = ingest(X, label=y, verbose=0)
+    with pytest.raises(DataError, match=r"features from ingest.*exclude=None"):
+        small().fit(data, exclude=["f0"])
 
 
 def test_of_several_validation_sets_all_are_scored_and_the_last_one_decides(numbers, tmp_path):

@@ -45,6 +45,7 @@ from sparrowboost.readers.inputs import (
     renamed,
 )
 from sparrowboost.readers.options import ReadKeywords, ReadOptions
+from sparrowboost.readers.table import name_list
 from sparrowboost.report.history import History
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.memory import resolve_limit, rss
@@ -266,6 +267,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         eval_set: Any = None,
         callbacks: Iterable[Callback] | None = None,
         *,
+        exclude: str | Iterable[Any] | None = None,
         header: bool = True,
         format: str | None = None,
         delimiter: str | None = None,
@@ -292,6 +294,9 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         callbacks : callables, optional
             Each is called with every event of training (`sparrowboost.events`); one that returns
             True stops training.
+        exclude : column name or list of them, optional
+            Columns of files and tables that are no features. Columns are then found by name, and
+            neither `eval_set` nor `predict` needs these.
         header, format, delimiter, decimal, thousands, date_format : as in `sparrowboost.ingest`
             For files, also those of `eval_set`.
 
@@ -311,7 +316,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             date_format=date_format,
         )
         seed = check_seed(self.random_state)
-        dataset, limit = self._open(X, y, sample_weight, seed, read)
+        dataset, limit = self._open(X, y, sample_weight, name_list(exclude), seed, read)
         separate = not (isinstance(X, Dataset) or y is None or is_column(y))
         rows, valid = dataset, self._validation(eval_set, dataset, labels_separate=separate)
         if self.early_stopping_rounds is not None and eval_set is None:
@@ -357,25 +362,28 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return params
 
     def _open(
-        self, X: Any, y: Any, sample_weight: Any, seed: int, read: ReadOptions
+        self, X: Any, y: Any, sample_weight: Any, exclude: list[Any], seed: int, read: ReadOptions
     ) -> tuple[Dataset, int]:
         """The rows to train on, and the memory limit of training."""
         limit = resolve_limit(self.memory_limit)
         if isinstance(X, Dataset):
-            if y is not None or sample_weight is not None or self.categorical_features is not None:
+            given = (y, sample_weight, self.categorical_features, exclude or None)
+            if any(each is not None for each in given):
                 raise DataError(
-                    "a Dataset has its labels, weights and categories from ingest; pass y=None, "
-                    "sample_weight=None and categorical_features=None with it."
+                    "a Dataset has its labels, weights, categories and features from ingest; pass "
+                    "y=None, sample_weight=None, categorical_features=None and exclude=None with "
+                    "it."
                 )
             self._learn_columns(X)
             return X, limit
         # As in ingest, data that the caller holds does not count.
         held = 0 if is_files(X) or isinstance(X, np.memmap) else rss()
-        X, y, sample_weight = self._checked(X, y, sample_weight)
+        X, y, sample_weight = self._checked(X, y, sample_weight, by_name=bool(exclude))
         dataset = ingest(
             X,
             label=y,
             weight=sample_weight,
+            exclude=exclude,
             categorical=categorical_names(self.categorical_features, X),
             memory_limit=self.memory_limit,
             n_jobs=self.n_jobs,
@@ -388,11 +396,16 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._learn_columns(dataset)
         return dataset, resolve_limit(self.memory_limit, held)
 
-    def _checked(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
-        """X, y and weights after scikit-learn's checks; nothing large is copied."""
+    def _checked(
+        self, X: Any, y: Any, sample_weight: Any, *, by_name: bool
+    ) -> tuple[Any, Any, Any]:
+        """X, y and weights after scikit-learn's checks; nothing large is copied.
+
+        `by_name`: some columns of X are no features.
+        """
         inside = is_column(y) or is_column(sample_weight)  # other columns of X are the features
         opaque = is_files(X) or is_stream(X)
-        self._by_name = opaque or (is_frame(X) and inside)
+        self._by_name = opaque or (is_frame(X) and (inside or by_name))
         if y is None and not is_files(X):
             raise DataError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None; pass "
@@ -405,6 +418,11 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if inside:
                 raise DataError(
                     "the columns of an array have no names; pass y and weights as arrays."
+                )
+            if by_name:
+                raise DataError(
+                    "the columns of an array have no names; leave them out of X instead of passing "
+                    "exclude=, or pass a frame."
                 )
             X = self._checked_array(X, reset=True)
         elif not self._by_name:
