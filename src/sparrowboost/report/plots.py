@@ -21,6 +21,7 @@ from sparrowboost.report.style import (
     ORANGE,
     Floats,
     add_legend,
+    check_history,
     need_trees,
     new_axes,
     shorten,
@@ -52,6 +53,7 @@ def plot_training(history: History, ax: Axes | None = None) -> Axes:
     -------
     Axes
     """
+    check_history(history)
     if not history.scores:
         raise DataError("the history has no validation scores; train with valid=...")
     time, unit = training_time(history.trees["seconds"])
@@ -143,8 +145,8 @@ def plot_edges(history: History, ax: Axes | None = None) -> Axes:
     -------
     Axes
     """
-    trees = history.trees
     need_trees(history)
+    trees = history.trees
     ax = new_axes(ax)
     n = trees["n_trees"]
     size = 4.0 if len(n) <= 200 else 2.5
