@@ -6,11 +6,14 @@ import pty
 import re
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 
-from sparrowboost import ingest, train
+from constants import set_constants
+from sparrowboost import SparrowClassifier, ingest, train
+from sparrowboost.cli import main
 from sparrowboost.runtime.progress import Lines
 
 SCRIPT = """
@@ -128,3 +131,43 @@ def test_training_tells_the_validation_score_if_there_is_one(caplog, valid):
         assert line.best_trees == 5
     else:
         assert not hasattr(line, "best")
+
+
+@pytest.fixture
+def slow_kernels(monkeypatch, caplog):
+    """Kernels that take until the log says that they are compiled, as on a first run."""
+    from sparrowboost.learner import training
+    from sparrowboost.store import ingest as ingesting
+
+    def wait(*args):
+        told = len(notes(caplog))
+        for _ in range(1_000):
+            if len(notes(caplog)) > told:
+                return
+            time.sleep(0.01)
+
+    set_constants(monkeypatch, compile_seconds=0.001)
+    monkeypatch.setattr(training, "warm_up", lambda: wait() if len(notes(caplog)) < 2 else None)
+    monkeypatch.setattr(ingesting, "warm_up", wait)
+
+
+def notes(caplog):
+    return [record.note for record in caplog.records if hasattr(record, "note")]
+
+
+@pytest.mark.parametrize("verbose", [0, 1])
+def test_the_first_fit_says_that_it_compiles(slow_kernels, caplog, capfd, verbose):
+    X = np.random.default_rng(0).random((500, 2))
+    with caplog.at_level(logging.INFO):
+        SparrowClassifier(n_estimators=2, verbose=verbose).fit(X, X[:, 0] > 0.5)
+    assert notes(caplog) == ["compiling the kernels, on the first run only"] * 2
+    assert capfd.readouterr() == ("", "")  # only in the log, which this program shows nowhere
+
+
+def test_a_quiet_command_says_nothing_of_it(slow_kernels, caplog, capsys, tmp_path):
+    np.save(tmp_path / "t.npy", np.random.default_rng(0).integers(0, 2, (500, 2)))
+    call = ["train", f"{tmp_path}/t.npy", "--label", "f0", "-o", f"{tmp_path}/m.json"]
+    for options, told in ((["-q"], False), ([], True)):
+        caplog.clear()
+        assert main([*call, *options]) == 0
+        assert ("compiling" in capsys.readouterr().err) is told

@@ -73,7 +73,7 @@ def compiling(progress: Progress) -> Iterator[None]:
 
 
 class Silent:
-    """Shows nothing."""
+    """Shows nothing; messages go to the log, where programs may ask for them."""
 
     @contextmanager
     def task(self, what: str, total: int | None, unit: str = "rows") -> Iterator[Task]:
@@ -86,7 +86,7 @@ class Silent:
         pass
 
     def note(self, text: str) -> None:
-        pass
+        log.info("note=%r", text, extra={"note": text})
 
     def __enter__(self) -> Self:
         return self
