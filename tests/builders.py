@@ -155,7 +155,8 @@ def listen(dataset, *, callbacks=(), **kwargs) -> tuple[Model, list[Event]]:
 def recorded(dataset, **kwargs) -> tuple[History, list[Event]]:
     """Train; the history and the events."""
     history = History()
-    return history, listen(dataset, callbacks=[history], **kwargs)[1]
+    callbacks = [history, *kwargs.pop("callbacks", ())]
+    return history, listen(dataset, callbacks=callbacks, **kwargs)[1]
 
 
 def assert_same_trees(a, b) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from sparrowboost import DataError, cv, ingest, train
@@ -159,3 +160,13 @@ def test_nothing_is_left_on_disk(tmp_path, monkeypatch):
     X, y = make_rows(300)
     cv(X, label=y, n_folds=2, n_estimators=2, verbose=0)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_columns_that_are_no_features_may_be_excluded():
+    rng = np.random.default_rng(0)
+    table = pa.table({"x": rng.random(600), "leak": np.arange(600) % 2, "y": np.arange(600) % 2})
+    how = {"label": "y", "n_folds": 2, "n_estimators": 3, "verbose": 0}
+    assert cv(table, **how).best_score < 0.6
+    assert cv(table, exclude="leak", **how).best_score > 0.68  # x tells nothing, ln 2 is 0.693
+    with pytest.raises(DataError, match="exclude=None"):
+        cv(ingest(table, label="y", verbose=0), exclude="leak", n_folds=2, verbose=0)

@@ -18,7 +18,7 @@ import scipy.sparse
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.exceptions import NotFittedError
-from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -197,7 +197,7 @@ def test_a_data_set_is_fitted_as_it_is(frame, by_name):
     assert one.classes_.tolist() == [None, "red"]
     assert one.predict(frame).shape == (len(frame),)
     for kwargs in ({"y": "y"}, {"sample_weight": "w"}):
-        with pytest.raises(DataError, match="has its labels, weights and categories"):
+        with pytest.raises(DataError, match="has its labels, weights, categories and features"):
             small().fit(data, **kwargs)
     with pytest.raises(DataError, match="are shuffled"):
         clf.predict(data)
@@ -392,6 +392,66 @@ def test_validation_rows_may_come_in_any_form(frame, tmp_path):
     assert expected != pytest.approx(scores["validation_0"]["log_loss"][-1], rel=1e-3)
 
 
+def test_columns_that_are_excluded_are_needed_by_nothing(frame, tmp_path):
+    more = frame.assign(id=[f"id {i}" for i in range(len(frame))], leak=frame["y"] == "yes")
+    more.to_parquet(tmp_path / "t.parquet")
+    more.to_csv(tmp_path / "t.csv", index=False)
+    plain = small().fit(frame[[*FEATURES, "y"]], "y")
+    valid = make_frame(300, seed=1)
+    out = ["id", "leak", "w"]
+    forms = [
+        (tmp_path / "t.parquet", "y"),
+        (str(tmp_path / "t.csv"), "y"),
+        (more, "y"),
+        (more.drop(columns="y"), more["y"]),
+        (pa.Table.from_pandas(more), "y"),
+        (pa.RecordBatchReader.from_stream(pa.Table.from_pandas(more)), "y"),
+    ]
+    for X, y in forms:
+        clf = small().fit(X, y, exclude=out, eval_set=(valid[FEATURES], valid["y"]))
+        assert list(clf.feature_names_in_) == FEATURES
+        assert clf.n_features_in_ == len(FEATURES)
+        assert len(clf.evals_result_["validation_0"]["log_loss"]) == 8
+        p = clf.predict_proba(valid[FEATURES])
+        np.testing.assert_allclose(p, plain.predict_proba(valid[FEATURES]), rtol=1e-5)
+        np.testing.assert_array_equal(p, clf.predict_proba(valid[FEATURES[::-1]]))
+    one = small().fit(frame[[*FEATURES, "y"]], "y", exclude=FEATURES[0])
+    assert list(one.feature_names_in_) == FEATURES[1:]
+
+
+def test_columns_to_exclude_that_have_no_names_or_are_not_there_are_told(numbers, frame):
+    X, y = numbers
+    with pytest.raises(DataError, match="leave them out of X instead of passing exclude="):
+        small().fit(X, y, exclude=["f0"])
+    with pytest.raises(DataError, match="'nowhere'"):
+        small().fit(frame, "y", exclude=["nowhere"])
+    data = ingest(X, label=y, verbose=0)
+    with pytest.raises(DataError, match=r"features from ingest.*exclude=None"):
+        small().fit(data, exclude=["f0"])
+
+
+def test_of_several_validation_sets_all_are_scored_and_the_last_one_decides(numbers, tmp_path):
+    X, y = numbers
+    rng = np.random.default_rng(5)
+    noise = rng.random(500) < 0.5  # labels that nothing tells: each tree does harm
+    good, bad = (X[1_000:], y[1_000:]), (X[1_000:], noise)
+    how = {"n_estimators": 40, "early_stopping_rounds": 4, "learning_rate": 0.3}
+    alone = {}
+    for name, each in (("good", good), ("bad", bad)):
+        alone[name] = small(**how).fit(X[:1_000], y[:1_000], eval_set=each)
+    for names, sets in ((("bad", "good"), [bad, good]), (("good", "bad"), [good, bad])):
+        clf = small(**how).fit(X[:1_000], y[:1_000], eval_set=sets)
+        last = alone[names[1]]
+        assert list(clf.evals_result_) == ["validation_0", "validation_1"]
+        assert clf.evals_result_["validation_1"] == last.evals_result_["validation_0"]
+        assert (clf.n_iter_, clf.best_iteration_) == (last.n_iter_, last.best_iteration_)
+        assert clf.best_score_ == last.best_score_
+        n = min(len(alone[name].evals_result_["validation_0"]["log_loss"]) for name in names)
+        first = alone[names[0]].evals_result_["validation_0"]["log_loss"][:n]
+        assert clf.evals_result_["validation_0"]["log_loss"][:n] == first
+    assert alone["good"].n_iter_ > alone["bad"].n_iter_ + 4
+
+
 def test_arrays_may_validate_arrays_and_frames(numbers):
     X, y = numbers
     scores = small().fit(X, y, eval_set=[(X, y)]).evals_result_
@@ -402,17 +462,17 @@ def test_arrays_may_validate_arrays_and_frames(numbers):
         assert small().fit(X, y, eval_set=[(named, y)]).evals_result_ == scores
 
 
-@pytest.mark.parametrize("metric", ["log_loss", "auc"])
+@pytest.mark.parametrize("metric", ["log_loss", "auc", "average_precision"])
 def test_training_stops_early_and_keeps_the_best_model(numbers, metric):
     X, y = numbers
     clf = small(n_estimators=200, learning_rate=0.5, early_stopping_rounds=5, eval_metric=metric)
     clf.fit(X[:1_000], y[:1_000], eval_set=[(X[1_000:], y[1_000:])])
     values = clf.evals_result_["validation_0"][metric]
-    best = np.argmax(values) if metric == "auc" else np.argmin(values)
+    best = np.argmin(values) if metric == "log_loss" else np.argmax(values)
     assert clf.n_iter_ == clf.best_iteration_ == clf.model_.n_trees == best + 1 < 200
     assert clf.best_score_ == values[best]
     p = clf.predict_proba(X[1_000:])[:, 1]
-    judge = roc_auc_score if metric == "auc" else log_loss
+    judge = {"log_loss": log_loss, "auc": roc_auc_score}.get(metric, average_precision_score)
     assert clf.best_score_ == pytest.approx(judge(y[1_000:], p))
     clf.set_params(early_stopping_rounds=None, n_estimators=3).fit(X, y)
     assert clf.evals_result_ == {}
@@ -682,8 +742,8 @@ def test_wrong_input_is_reported(numbers, frame, tmp_path):
         ((path, "color"), {}, "more than 2 values"),
         ((path, y), {}, "1,500 values for the 1,200 rows"),
         ((tmp_path / "none.parquet", "y"), {}, "no such file"),
-        ((X, y), {"eval_set": [(X, y), (X, y)]}, "2 validation sets; pass one"),
-        ((X, y), {"eval_set": []}, "0 validation sets"),
+        ((X, y), {"eval_set": []}, "list of validation sets is empty or has None"),
+        ((X, y), {"eval_set": [(X, y), X]}, "eval_set has no labels"),
         ((X, y), {"eval_set": X}, "eval_set has no labels"),
         ((X, y), {"eval_set": (X, y, y, y)}, "4 parts"),
         ((X, y), {"eval_set": (X[:, :2], y)}, "2 features"),

@@ -74,6 +74,7 @@ def cv(
     *,
     label: ColumnLike = None,
     weight: ColumnLike = None,
+    exclude: str | Iterable[Any] | None = None,
     categorical: str | Iterable[Any] | None = None,
     header: bool = True,
     format: str | None = None,
@@ -101,7 +102,7 @@ def cv(
     Parameters
     ----------
     data : Dataset, or anything that `ingest` reads
-    label, weight, categorical : as in `ingest`
+    label, weight, exclude, categorical : as in `ingest`
         None for a Dataset, which has its own.
     header, format, delimiter, decimal, thousands, date_format : as in `ingest`
         For files.
@@ -131,6 +132,7 @@ def cv(
             data,
             label=label,
             weight=weight,
+            exclude=exclude,
             categorical=categorical,
             header=header,
             format=format,
@@ -143,10 +145,10 @@ def cv(
             random_state=seed,
             verbose=verbose,
         )
-    elif label is not None or weight is not None or categorical is not None:
+    elif any(each is not None for each in (label, weight, exclude, categorical)):
         raise DataError(
-            "a Dataset has its labels, weights and categories from ingest; pass label=None, "
-            "weight=None and categorical=None with it."
+            "a Dataset has its labels, weights, categories and features from ingest; pass "
+            "label=None, weight=None, exclude=None and categorical=None with it."
         )
     factors = class_factors(data, class_weight)
     if factors is not None:

@@ -45,6 +45,7 @@ from sparrowboost.readers.inputs import (
     renamed,
 )
 from sparrowboost.readers.options import ReadKeywords, ReadOptions
+from sparrowboost.readers.table import name_list
 from sparrowboost.report.history import History
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.memory import resolve_limit, rss
@@ -53,7 +54,7 @@ from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.ingest import ingest
 from sparrowboost.store.views import split
 
-VALIDATION = "validation_0"  # what `evals_result_` calls the validation data, as XGBoost does
+VALIDATION = "validation_"  # and a number: `evals_result_` calls validation sets as XGBoost does
 
 NUMBERS = ("alpha", "power")  # parameters of losses of numbers
 # Parameters that `train` has, too.
@@ -110,8 +111,9 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     validation_fraction : float, default=0.1
         Share of the rows of each label to set aside for early stopping if `fit` gets no `eval_set`.
         0.1, as in scikit-learn. The model is trained on the rest.
-    eval_metric : {"log_loss", "auc", "exponential_loss"}, default="log_loss"
+    eval_metric : {"log_loss", "auc", "average_precision", "exponential_loss"}, default="log_loss"
         The metric for early stopping. "log_loss" is what the default loss minimises.
+        "average_precision" tells more than "auc" where positives are rare.
     class_weight : dict, "balanced" or None, default=None
         Factors of the weights of each label's rows, validation rows included. "balanced" gives both
         labels the same total weight. None: rare labels need no help to be learned, and
@@ -167,9 +169,10 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     feature_importances_ : (n_features_in_,) ndarray
         They sum to 1 if there is any split.
     evals_result_ : dict
-        ``{"validation_0": {metric: [score after each tree]}}``; empty without validation data.
+        ``{"validation_0": {metric: [score after each tree]}}``; empty without validation data. Of
+        several sets in `eval_set`, there are validation_1, ..., too.
     best_iteration_ : int
-        Number of trees with the best validation score; only with validation data.
+        Number of trees with the best validation score, of the last set; only with validation data.
     best_score_ : float
         That score, by `eval_metric`; only with validation data.
 
@@ -266,6 +269,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         eval_set: Any = None,
         callbacks: Iterable[Callback] | None = None,
         *,
+        exclude: str | Iterable[Any] | None = None,
         header: bool = True,
         format: str | None = None,
         delimiter: str | None = None,
@@ -285,12 +289,16 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sample_weight : (n,) array, or column name, optional
             Not negative. A row with a small integer weight counts as that many rows; other weights
             count in proportion (docs/faq.md).
-        eval_set : source, (X, y), (X, y, weights), or a list with one of these, optional
+        eval_set : source, (X, y), (X, y, weights), or a list of these, optional
             Validation data, scored after each tree; y and weights are arrays or column names. A
-            source alone has its labels in the column of the same name as in X.
+            source alone has its labels in the column of the same name as in X. Of several sets the
+            last one decides when to stop, and which number of trees is best, as in XGBoost.
         callbacks : callables, optional
             Each is called with every event of training (`sparrowboost.events`); one that returns
             True stops training.
+        exclude : column name or list of them, optional
+            Columns of files and tables that are no features. Columns are then found by name, and
+            neither `eval_set` nor `predict` needs these.
         header, format, delimiter, decimal, thousands, date_format : as in `sparrowboost.ingest`
             For files, also those of `eval_set`.
 
@@ -310,7 +318,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             date_format=date_format,
         )
         seed = check_seed(self.random_state)
-        dataset, limit = self._open(X, y, sample_weight, seed, read)
+        dataset, limit = self._open(X, y, sample_weight, name_list(exclude), seed, read)
         separate = not (isinstance(X, Dataset) or y is None or is_column(y))
         rows, valid = dataset, self._validation(eval_set, dataset, labels_separate=separate)
         if self.early_stopping_rounds is not None and eval_set is None:
@@ -330,7 +338,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         if not separate:
             self._learn_classes(dataset)
-        self._keep_scores(history.scores)
+        self._keep_scores([*history.other_scores, history.scores])
         return self
 
     def _params(self) -> dict[str, Any]:
@@ -356,25 +364,28 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return params
 
     def _open(
-        self, X: Any, y: Any, sample_weight: Any, seed: int, read: ReadOptions
+        self, X: Any, y: Any, sample_weight: Any, exclude: list[Any], seed: int, read: ReadOptions
     ) -> tuple[Dataset, int]:
         """The rows to train on, and the memory limit of training."""
         limit = resolve_limit(self.memory_limit)
         if isinstance(X, Dataset):
-            if y is not None or sample_weight is not None or self.categorical_features is not None:
+            given = (y, sample_weight, self.categorical_features, exclude or None)
+            if any(each is not None for each in given):
                 raise DataError(
-                    "a Dataset has its labels, weights and categories from ingest; pass y=None, "
-                    "sample_weight=None and categorical_features=None with it."
+                    "a Dataset has its labels, weights, categories and features from ingest; pass "
+                    "y=None, sample_weight=None, categorical_features=None and exclude=None with "
+                    "it."
                 )
             self._learn_columns(X)
             return X, limit
         # As in ingest, data that the caller holds does not count.
         held = 0 if is_files(X) or isinstance(X, np.memmap) else rss()
-        X, y, sample_weight = self._checked(X, y, sample_weight)
+        X, y, sample_weight = self._checked(X, y, sample_weight, by_name=bool(exclude))
         dataset = ingest(
             X,
             label=y,
             weight=sample_weight,
+            exclude=exclude,
             categorical=categorical_names(self.categorical_features, X),
             memory_limit=self.memory_limit,
             n_jobs=self.n_jobs,
@@ -387,11 +398,16 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._learn_columns(dataset)
         return dataset, resolve_limit(self.memory_limit, held)
 
-    def _checked(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
-        """X, y and weights after scikit-learn's checks; nothing large is copied."""
+    def _checked(
+        self, X: Any, y: Any, sample_weight: Any, *, by_name: bool
+    ) -> tuple[Any, Any, Any]:
+        """X, y and weights after scikit-learn's checks; nothing large is copied.
+
+        `by_name`: some columns of X are no features.
+        """
         inside = is_column(y) or is_column(sample_weight)  # other columns of X are the features
         opaque = is_files(X) or is_stream(X)
-        self._by_name = opaque or (is_frame(X) and inside)
+        self._by_name = opaque or (is_frame(X) and (inside or by_name))
         if y is None and not is_files(X):
             raise DataError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None; pass "
@@ -404,6 +420,11 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if inside:
                 raise DataError(
                     "the columns of an array have no names; pass y and weights as arrays."
+                )
+            if by_name:
+                raise DataError(
+                    "the columns of an array have no names; leave them out of X instead of passing "
+                    "exclude=, or pass a frame."
                 )
             X = self._checked_array(X, reset=True)
         elif not self._by_name:
@@ -483,9 +504,10 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _validation(self, eval_set: Any, dataset: Dataset, *, labels_separate: bool) -> Any:
         """Validation data as `train` takes it."""
         if isinstance(eval_set, list) and not is_files(eval_set):
-            if len(eval_set) != 1:
-                raise DataError(f"eval_set has {len(eval_set)} validation sets; pass one.")
-            eval_set = eval_set[0]
+            return [
+                self._validation(each, dataset, labels_separate=labels_separate)
+                for each in eval_set
+            ]
         if eval_set is None or isinstance(eval_set, Dataset):
             return eval_set
         if not isinstance(eval_set, tuple):
@@ -499,9 +521,11 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = self._rows(X, dataset.feature_names, by_name=inside)
         return (X, y if is_column(y) else column_or_1d(y), *weights)
 
-    def _keep_scores(self, scores: dict[str, list[float]]) -> None:
+    def _keep_scores(self, sets: list[dict[str, list[float]]]) -> None:
+        scores = sets[-1]  # which decide
         self.n_iter_ = self.model_.n_trees
-        self.evals_result_ = {VALIDATION: scores} if scores else {}
+        named = {f"{VALIDATION}{k}": each for k, each in enumerate(sets)}
+        self.evals_result_ = named if scores else {}
         for name in ("best_iteration_", "best_score_"):
             self.__dict__.pop(name, None)
         if scores:
@@ -697,7 +721,7 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._by_name = hasattr(self, "feature_names_in_")
         self._learn_classes(model)
         self.model_ = model
-        self._keep_scores({})
+        self._keep_scores([{}])
         return self
 
     def to_xgboost(

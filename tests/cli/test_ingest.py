@@ -123,3 +123,16 @@ def test_long_names_are_shown_whole_and_in_any_encoding(tmp_path):
     ).stdout  # fmt: skip
     assert names[0] in out
     assert names[1].encode("ascii", "backslashreplace").decode() in out
+
+
+def test_json_of_an_ingest_is_all_of_standard_output(table, tmp_path, capsys):
+    store = str(tmp_path / "store")
+    assert main(["ingest", table, "--label", "y", "--exclude", "w", "-o", store, "--json"]) == 0
+    captured = capsys.readouterr()
+    got = json.loads(captured.out)
+    assert "task='binning rows'" in captured.err
+    assert (got["path"], got["rows"], got["n_features"]) == (store, 3_000, 3)
+    data = ingest(table, label="y", exclude=["w"], verbose=0)
+    assert (got["positives"], got["bytes"]) == (data.n_positive, data.n_bytes)
+    assert got["seconds"] > 0
+    assert got["peak_bytes"] > 50_000_000

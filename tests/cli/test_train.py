@@ -10,8 +10,10 @@ import time
 from dataclasses import fields
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
+from constants import set_constants
 from sparrowboost import ingest, load_model, train
 from sparrowboost.cli.learner import LEARNER, PAPER
 from sparrowboost.learner.params import Params
@@ -144,3 +146,51 @@ def test_interrupting_before_the_first_tree_leaves_nothing(folder, tmp_path, spa
     assert code == 130
     assert "no partial output was left behind" in err
     assert os.listdir(tmp_path) == []
+
+
+def test_json_is_all_of_standard_output_and_tells_how_it_went(folder, tmp_path, sparrow):
+    call = ["train", folder / "t.csv", "--label", "y", "-o", tmp_path / "m.json", *FEW]
+    code, out, err = sparrow(*call, "--valid", folder / "t.parquet", "--json")
+    assert code == 0
+    assert "task='training'" in err
+    got, model = json.loads(out), load_model(tmp_path / "m.json")
+    assert got["path"] == str(tmp_path / "m.json")
+    assert got["digest"] == model.digest
+    assert got["trees"] == len(model.trees) == 8
+    assert got["leaves"] == sum(tree.n_leaves for tree in model.trees)
+    table = pq.read_table(folder / "t.parquet")
+    assert (got["rows"], got["n_features"]) == (len(table), 3)
+    assert got["reason"] == "n_estimators"
+    assert got["eval_metric"] == "log_loss"
+    assert got["best_score"] <= got["scores"]["log_loss"]
+    assert 1 <= got["best_trees"] <= 8
+    assert got["rows_scanned"] > 0
+    assert got["seconds"] >= got["training_seconds"] > 0
+    assert got["peak_bytes"] > 50_000_000
+    code, out, _ = sparrow(*call, "--json", "-q")
+    assert code == 0
+    without = json.loads(out)
+    assert (without["best_score"], without["best_trees"], without["scores"]) == (None, None, {})
+
+
+def test_json_of_a_finished_checkpoint_and_of_a_plan_are_objects_too(folder, tmp_path, sparrow):
+    call = ["train", folder / "t.csv", "--label", "y", "-o", tmp_path / "m.json", *FEW, "--json"]
+    resumed = [*call, "-q", "--checkpoint", tmp_path / "run", "--valid", folder / "t.parquet"]
+    first, again = (json.loads(sparrow(*resumed)[1]) for _ in range(2))
+    assert again["digest"] == first["digest"]
+    assert (first["n_samples"], again["n_samples"]) == (1, None)
+    plan = json.loads(sparrow(*call, "-q", "--plan", "--memory", "1GB")[1])
+    assert plan["memory_limit"] == 1_000_000_000
+    assert plan["all_rows"] is True
+    assert sum(plan["parts"].values()) <= plan["memory_limit"]
+
+
+def test_a_training_that_went_on_shows_its_scores(folder, tmp_path, sparrow, monkeypatch):
+    set_constants(monkeypatch, save_seconds=0.0)
+    call = ["train", folder / "t.csv", "--label", "y", "-o", tmp_path / "m.json"]
+    call += ["--valid", folder / "t.parquet", "--checkpoint", tmp_path / "run", "--max-leaves", 4]
+    assert sparrow(*call, "--n-estimators", 4)[0] == 0
+    code, out, _ = sparrow(*call, "--n-estimators", 6)
+    assert code == 0
+    assert "validation log_loss: 0." in out
+    assert "6 trees" in out

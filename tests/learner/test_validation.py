@@ -1,18 +1,23 @@
 from __future__ import annotations
 
+import json
+import re
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
 
-from builders import assert_same_trees, listen, make_model, make_stump
+from builders import assert_same_trees, listen, make_model, make_stump, recorded
 from constants import set_constants
-from sparrowboost import DataError, ingest, train
+from sparrowboost import DataError, History, MemoryLimitError, ingest, plan, train
 from sparrowboost.learner.events import Finished, TreeAdded
-from sparrowboost.learner.validation import Validation, validation_row_bytes
+from sparrowboost.learner.validation import Validation, make_validation, validation_row_bytes
+from sparrowboost.readers.options import ReadOptions
 from sparrowboost.runtime.threads import WorkerPool
+from sparrowboost.store.views import split
 
 
 def make_frame(n, seed, flipped=0.0):
@@ -98,14 +103,31 @@ def test_training_stops_when_the_score_has_not_improved_and_keeps_the_best_model
     assert_same_trees(model, shorter)
 
 
-@pytest.mark.parametrize("metric", ["auc", "exponential_loss", "log_loss"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_average_precision_is_that_of_scikit_learn_after_every_tree(dataset, valid, weighted):
+    label = (valid["y"] == "yes").to_numpy()
+    w = np.random.default_rng(3).random(len(valid)) if weighted else None
+    data = valid.drop(columns="y"), valid["y"], *([w] if weighted else [])
+    model, events = listen(dataset, valid=data, n_estimators=5, eval_metric="average_precision")
+    for n_trees in (1, 3, 5):
+        h = model.decision_function(valid, n_trees=n_trees)
+        expected = average_precision_score(label, h, sample_weight=w)
+        assert events[n_trees].scores["average_precision"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_metrics_that_rank_have_memory_for_it():
+    sizes = {m: validation_row_bytes(10, m) for m in ("log_loss", "auc", "average_precision")}
+    assert sizes["average_precision"] == sizes["auc"] > sizes["log_loss"]
+
+
+@pytest.mark.parametrize("metric", ["auc", "average_precision", "exponential_loss", "log_loss"])
 def test_the_best_is_the_highest_auc_and_the_lowest_loss(dataset, valid, metric):
     model, events = listen(
         dataset, valid=valid, n_estimators=60, early_stopping_rounds=5, eval_metric=metric,
         learning_rate=0.5,
     )  # fmt: skip
     scores = scores_of(events, metric)
-    best = np.argmax(scores) if metric == "auc" else np.argmin(scores)
+    best = np.argmin(scores) if metric.endswith("loss") else np.argmax(scores)
     assert model.n_trees == best + 1
 
 
@@ -215,3 +237,58 @@ def test_a_parquet_file_in_another_order_is_read_by_name(dataset, valid, tmp_pat
         for form in (valid, tmp_path / "v.parquet")
     )
     assert a == pytest.approx(b)
+
+
+def test_validation_sets_share_the_memory_by_their_rows(dataset):
+    model = make_model(dataset)
+    large, small = split(dataset, 0.1, 0)
+    row_bytes = validation_row_bytes(3, "log_loss")
+    both = make_validation(
+        [large, small], model, "log_loss", 2_000 * row_bytes, None, WorkerPool(1), ReadOptions()
+    )
+    assert [each.n_rows for each in both._sets] == [large.n_rows, small.n_rows]
+
+
+def test_the_plan_counts_every_validation_set(dataset, valid):
+    def least(sets):
+        with pytest.raises(MemoryLimitError) as refusal:
+            plan(dataset, valid=sets, memory_limit="1MB")
+        return int(re.search(r"validation \((\d+) KB\)", str(refusal.value))[1])
+
+    assert least([valid, valid, valid]) == pytest.approx(3 * least([valid]), rel=0.01)
+    assert least([valid]) == least(valid)
+
+
+def test_a_list_of_paths_is_one_validation_set(dataset, valid, tmp_path):
+    half = len(valid) // 2
+    valid[:half].to_parquet(tmp_path / "a.parquet")
+    valid[half:].to_parquet(tmp_path / "b.parquet")
+    paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    one, _ = recorded(dataset, valid=paths, n_estimators=3)
+    two, _ = recorded(dataset, valid=[(path, "y") for path in paths], n_estimators=3)
+    assert list(one.evals_result) == ["valid"]
+    assert list(two.evals_result) == ["valid_0", "valid_1"]
+    again = History.from_json(json.loads(json.dumps(two.to_json())))
+    assert again.evals_result == two.evals_result
+    halves = [of["log_loss"][-1] for of in two.evals_result.values()]
+    assert np.mean(halves) == pytest.approx(one.scores["log_loss"][-1])
+
+
+def test_a_training_with_several_validation_sets_goes_on_from_a_checkpoint(
+    dataset, valid, tmp_path, monkeypatch
+):
+    set_constants(monkeypatch, save_seconds=0.0)
+    how = {"valid": [valid[:1_000], valid[1_000:]], "n_estimators": 8, "checkpoint": tmp_path / "c"}
+
+    def crash(event):
+        if event.n_trees == 5:
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        recorded(dataset, **how | {"callbacks": [crash]})
+    later, _ = recorded(dataset, **how)
+    whole, _ = recorded(dataset, **how | {"checkpoint": None})
+    n = len(later.trees["n_trees"])
+    assert 0 < n < 8
+    for name, scores in whole.evals_result.items():
+        assert later.evals_result[name]["log_loss"] == pytest.approx(scores["log_loss"][-n:])

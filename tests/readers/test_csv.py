@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -241,6 +242,29 @@ def test_a_row_too_long_to_be_read_is_refused_with_the_limit(tmp_path, monkeypat
     set_constants(monkeypatch, csv_block_bytes=1 << 17, csv_max_block_bytes=1 << 20)
     path = write(tmp_path / "w.csv", "t,y\n" + "a,0\nb,1\n" * 200_000 + "z" * 3_000_000 + ",1\n")
     fails(path, "longer than 1 MB")
+
+
+def test_one_huge_row_in_a_small_packed_file_is_refused_without_being_held(tmp_path, monkeypatch):
+    set_constants(
+        monkeypatch, csv_block_bytes=1 << 17, csv_max_block_bytes=1 << 20,
+        libsvm_max_line_bytes=1 << 20,
+    )  # fmt: skip
+    rows = b"".join(b"%d,%d\n" % (i, i % 2) for i in range(1_000))
+    lines = b"".join(b"%d 1:%d\n" % (i % 2, i) for i in range(1_000))
+    files = {
+        "t.csv.gz": (b"x,y\n" + rows, b"after row 1001, a row"),
+        "t.svm.gz": (lines, b"a line"),
+    }
+    for name, (text, what) in files.items():
+        with gzip.open(tmp_path / name, "wb") as file:
+            file.write(text + b"1 1:" + bytes(40_000_000) + b"\n")
+        assert (tmp_path / name).stat().st_size < 100_000
+        label = "y" if "csv" in name else None
+        tracemalloc.start()
+        with pytest.raises(DataError, match=f"{what.decode()} is longer than 1 MB"):
+            ingest(tmp_path / name, label=label, verbose=0)
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+        tracemalloc.stop()
 
 
 def test_carriage_returns_alone_are_named(tmp_path):

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import sparrowboost
-from sparrowboost import DataError, History, Model, ingest, train, write_report
+from sparrowboost import DataError, History, Model, ingest, plots, train, write_report
 from sparrowboost.learner.params import Params
 from sparrowboost.report.history import LOOKS
 
@@ -408,3 +408,21 @@ def test_the_page_follows_the_browsers_light_or_dark_scheme(page, tmp_path):
     for part in ("ink", "line"):
         assert lightness(schemes["light"]["paper"]) > 600 > 200 > lightness(schemes["light"][part])
         assert lightness(schemes["dark"]["paper"]) < 150 < 600 < lightness(schemes["dark"][part])
+
+
+def test_an_estimator_in_the_place_of_model_or_history_is_told_what_to_pass(run, tmp_path):
+    model, history = run
+    X = np.arange(200.0)[:, None]
+    clf = sparrowboost.SparrowClassifier(n_estimators=3).fit(X, X[:, 0] > 80)
+    with pytest.raises(DataError, match="SparrowClassifier; pass its model_"):
+        write_report(tmp_path / "r.html", clf, history)
+    draw = [plots.plot_training, plots.plot_edges, plots.plot_sample, plots.plot_draws]
+    for call in (lambda clf: write_report(tmp_path / "r.html", model, clf), *draw):
+        with pytest.raises(DataError, match=r"pass it to fit as callbacks=\[history\]"):
+            call(clf)
+    with pytest.raises(DataError, match=r"got dict; .* pass it to train as callbacks=\[history\]"):
+        write_report(tmp_path / "r.html", model, {"log_loss": [0.5]})
+    assert not list(tmp_path.iterdir())
+    fitted = History()
+    clf.fit(X, X[:, 0] > 80, callbacks=[fitted])
+    assert "3 trees" in write_report(tmp_path / "r.html", clf.model_, fitted).read_text()

@@ -66,7 +66,7 @@ def check_store_options(args: argparse.Namespace) -> None:
     first, *more = args.data
     given = [
         option
-        for option in ("label", "weight", "positive", "columns", "exclude", "categorical")
+        for option in ("label", "weight", "positive", "task", "columns", "exclude", "categorical")
         if getattr(args, option) is not None
     ]
     if args.valid is None:  # else they may be meant for its files

@@ -11,6 +11,7 @@ from sparrowboost.cli.options import (
     SOME_BLOCKS,
     add_command,
     add_format,
+    add_json,
     add_memory,
     add_quiet,
     reading,
@@ -44,7 +45,7 @@ def add_to(commands: Any) -> None:
     )
     parser.add_argument("--weight", metavar="COLUMN", help="sample weight column")
     add_format(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
     add_memory(parser, SOME_BLOCKS)
     add_quiet(parser)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ from sparrowboost.cli.options import (
     add_columns,
     add_command,
     add_jobs,
+    add_json,
     add_memory,
     add_quiet,
     add_seed,
@@ -18,7 +21,7 @@ from sparrowboost.cli.options import (
     reading,
     verbose,
 )
-from sparrowboost.cli.show import summary
+from sparrowboost.cli.show import store_facts, summary
 
 if TYPE_CHECKING:
     from sparrowboost.store.dataset import Dataset
@@ -47,12 +50,19 @@ def add_to(commands: Any) -> None:
     add_memory(parser)
     add_seed(parser)
     add_jobs(parser)
+    add_json(parser)
     add_quiet(parser)
 
 
 def run(args: argparse.Namespace) -> None:
+    from sparrowboost.runtime.memory import peak_rss
+
+    start = time.perf_counter()
     dataset = ingest_to(args.output, args, overwrite=args.overwrite, resume=args.resume)
-    if not args.quiet:
+    if args.json:
+        spent = {"seconds": round(time.perf_counter() - start, 3), "peak_bytes": peak_rss()}
+        print(json.dumps(store_facts(dataset) | spent, indent=2))
+    elif not args.quiet:
         print(summary(dataset))
 
 
@@ -73,6 +83,7 @@ def ingest_to(
         path=path,
         weight=args.weight,
         positive=args.positive,
+        task=args.task,
         columns=names(args.columns),
         exclude=names(args.exclude),
         categorical=names(args.categorical),

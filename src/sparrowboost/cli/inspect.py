@@ -7,12 +7,17 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparrowboost.cli.options import add_command
-from sparrowboost.cli.show import feature_facts, label_meaning, show_features, summary
+from sparrowboost.cli.options import add_command, add_json
+from sparrowboost.cli.show import (
+    feature_facts,
+    label_meaning,
+    show_features,
+    store_facts,
+    summary,
+)
 
 if TYPE_CHECKING:
     from sparrowboost.model.model import Model
-    from sparrowboost.store.dataset import Dataset
 
 
 def add_to(commands: Any) -> None:
@@ -27,7 +32,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument("path", help="folder of a store, or a model file")
     parser.add_argument("--all", action="store_true", help="show every feature")
     parser.add_argument("--verify", action="store_true", help="also verify every block's checksum")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -42,7 +47,8 @@ def _inspect_store(args: argparse.Namespace) -> None:
 
     dataset = Dataset(args.path, verify=args.verify)
     if args.json:
-        print(json.dumps(_store_facts(dataset), indent=2))
+        facts = store_facts(dataset) | {"features": feature_facts(dataset.binning.features)}
+        print(json.dumps(facts, indent=2))
         return
     print(summary(dataset))
     show_features(dataset.binning.features, every=args.all)
@@ -59,22 +65,6 @@ def _inspect_model(args: argparse.Namespace) -> None:
         return
     print(f"{model}\n{label_meaning(model)}")
     show_features(model.binning.features, every=args.all)
-
-
-def _store_facts(dataset: Dataset) -> dict[str, Any]:
-    return {
-        "path": str(dataset.path),
-        "rows": dataset.n_rows,
-        "task": dataset.task,
-        "positives": dataset.n_positive,
-        "classes": list(dataset.classes),
-        "label": dataset.label_name,
-        "label_span": dataset.target_span,
-        "weighted": dataset.weighted,
-        "bytes": dataset.n_bytes,
-        "blocks": dataset.n_blocks,
-        "features": feature_facts(dataset.binning.features),
-    }
 
 
 def _model_facts(model: Model) -> dict[str, Any]:

@@ -36,7 +36,19 @@ LEARNER: tuple[Option, ...] = (
         "penalty on splits of categories: this many times the gain expected from noise "
         "(default: 1.0)",
     ),
-    ("loss", str, "logistic or exponential (default: logistic)"),
+    (
+        "loss",
+        str,
+        "for classes: logistic, exponential; for numbers: squared_error, absolute_error, huber, "
+        "quantile, poisson, gamma, tweedie (default: auto, the first of these)",
+    ),
+    (
+        "alpha",
+        float,
+        "level of --loss quantile, or share of rows that huber does not treat as outliers "
+        "(default: 0.9)",
+    ),
+    ("power", float, "power of the variance of --loss tweedie (default: 1.5)"),
     ("sample_size", _rows, "rows in memory, or auto (default: auto)"),
     (
         "early_stopping_rounds",
@@ -46,7 +58,8 @@ LEARNER: tuple[Option, ...] = (
     (
         "eval_metric",
         str,
-        "metric for early stopping: log_loss, auc or exponential_loss (default: log_loss)",
+        "metric for early stopping: log_loss, auc, average_precision or exponential_loss; for "
+        "numbers rmse, mae, r2 or loss (default: auto, what the loss minimizes)",
     ),
 )
 PAPER: tuple[Option, ...] = (

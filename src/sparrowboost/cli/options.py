@@ -45,6 +45,10 @@ def add_quiet(parser: Any) -> None:
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
 
 
+def add_json(parser: Any) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
 def add_jobs(parser: Any) -> None:
     parser.add_argument(
         "--jobs", type=int, metavar="N", help="number of threads (default: all available CPUs)"
@@ -76,6 +80,11 @@ def add_columns(parser: Any) -> None:
     )
     group.add_argument("--weight", metavar="COLUMN", help="sample weight column (or a .npy file)")
     group.add_argument("--positive", metavar="VALUE", help="label to train against all others")
+    group.add_argument(
+        "--task",
+        choices=("classification", "regression"),
+        help="what labels are: two classes, or numbers to predict (default: classes)",
+    )
     for option, what in (
         ("--columns", "columns to use as features"),
         ("--exclude", "columns to leave out"),

@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup ignores it
         signal.signal(signal.SIGHUP, _interrupt)
-    with log_to_stderr(args.log_format):
+    with log_to_stderr(args.log_format, quiet=getattr(args, "quiet", False)):
         code, message = _run(args)
         if message is not None:
             _report(message, code)

@@ -53,6 +53,23 @@ def work(last: Event, n_rules: int) -> str:
     )
 
 
+def store_facts(dataset: Dataset) -> dict[str, Any]:
+    """A store for JSON, without its features."""
+    return {
+        "path": str(dataset.path),
+        "rows": dataset.n_rows,
+        "task": dataset.task,
+        "positives": dataset.n_positive,
+        "classes": list(dataset.classes),
+        "label": dataset.label_name,
+        "label_span": dataset.target_span,
+        "weighted": dataset.weighted,
+        "bytes": dataset.n_bytes,
+        "blocks": dataset.n_blocks,
+        "n_features": dataset.n_features,
+    }
+
+
 def feature_facts(features: Any) -> list[dict[str, Any]]:
     """Features for JSON."""
     return [{"name": f.name, "kind": f.kind, "bins": f.n_values} for f in features]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sparrowboost.cli.checks import check_outputs, check_store_options, check_validation, is_store
 from sparrowboost.cli.ingest import ingest_to
@@ -15,6 +17,7 @@ from sparrowboost.cli.options import (
     add_columns,
     add_command,
     add_jobs,
+    add_json,
     add_memory,
     add_quiet,
     add_seed,
@@ -24,7 +27,8 @@ from sparrowboost.cli.options import (
 from sparrowboost.cli.show import work
 
 if TYPE_CHECKING:
-    from sparrowboost.learner.events import Event
+    from sparrowboost.learner.events import Event, TreeAdded
+    from sparrowboost.learner.planning import TrainPlan
     from sparrowboost.model.model import Model
     from sparrowboost.report.history import History
     from sparrowboost.store.dataset import Dataset
@@ -71,6 +75,7 @@ def add_to(commands: Any) -> None:
     )
     add_seed(parser)
     add_jobs(parser)
+    add_json(parser)
     add_quiet(parser)
     add_learner(parser)
 
@@ -80,7 +85,7 @@ def run(args: argparse.Namespace) -> None:
     from sparrowboost.learner.training import plan
     from sparrowboost.store.views import split
 
-    params = learner_params(args)
+    start, params = time.perf_counter(), learner_params(args)
     Params.make(**params)  # report what is wrong before any row is read
     check_validation(args)
     check_outputs(args)
@@ -89,9 +94,10 @@ def run(args: argparse.Namespace) -> None:
     if args.validation_fraction is not None:
         rows, valid = split(dataset, args.validation_fraction, args.seed)
     if args.plan:
-        print(plan(rows, valid=valid, memory_limit=args.memory, n_jobs=args.jobs, **params))
+        divided = plan(rows, valid=valid, memory_limit=args.memory, n_jobs=args.jobs, **params)
+        print(json.dumps(_plan_facts(divided), indent=2) if args.json else divided)
     else:
-        _train(args, rows, valid, params)
+        _train(args, rows, valid, params, start)
 
 
 def _open(args: argparse.Namespace) -> Dataset:
@@ -106,7 +112,9 @@ def _open(args: argparse.Namespace) -> Dataset:
     return ingest_to(Path(args.checkpoint) / "store", args, resume=True)
 
 
-def _train(args: argparse.Namespace, rows: Dataset, valid: Any, params: dict[str, Any]) -> None:
+def _train(
+    args: argparse.Namespace, rows: Dataset, valid: Any, params: dict[str, Any], start: float
+) -> None:
     from sparrowboost.learner.training import train
     from sparrowboost.report.history import History
 
@@ -136,20 +144,28 @@ def _train(args: argparse.Namespace, rows: Dataset, valid: Any, params: dict[str
         ) from None
     model.save_model(args.output)
     _write_about(args, model, history, rows, params)
-    if not args.quiet:
+    if args.json:
+        facts = _facts(args.output, model, last, history, rows)
+        print(json.dumps({**facts, "seconds": round(time.perf_counter() - start, 3)}, indent=2))
+    elif not args.quiet:
         _show(args.output, model, last.event, history)
 
 
 class _Last:
-    """A callback that remembers the last event and the last model."""
+    """A callback that remembers the last event and the last tree."""
 
     def __init__(self) -> None:
-        self.model: Model | None = None
+        self.tree: TreeAdded | None = None
         self.event: Event | None = None
+
+    @property
+    def model(self) -> Model | None:
+        return None if self.tree is None else self.tree.model
 
     def __call__(self, event: Event) -> None:
         self.event = event
-        self.model = getattr(event, "model", self.model)
+        if hasattr(event, "model"):
+            self.tree = cast("TreeAdded", event)
 
 
 def _show(path: str, model: Model, last: Event | None, history: History) -> None:
@@ -157,8 +173,59 @@ def _show(path: str, model: Model, last: Event | None, history: History) -> None
     if last is not None:
         n_rules = sum(len(tree.feature) for tree in model.trees)
         print(f"{last.seconds:.1f} s; {work(last, n_rules)}")
-    for metric, scores in history.scores.items():
-        print(f"validation {metric}: {scores[model.n_trees - 1]:.6g}")
+    for metric, score in _scores(model, history).items():
+        print(f"validation {metric}: {score:.6g}")
+
+
+def _scores(model: Model, history: History) -> dict[str, float]:
+    """The validation scores of a model; none if its last tree is from before a crash."""
+    trees = history.trees["n_trees"]
+    if model.n_trees not in trees:
+        return {}
+    at = trees.index(model.n_trees)
+    return {metric: scores[at] for metric, scores in history.scores.items()}
+
+
+def _facts(
+    path: str, model: Model, told: _Last, history: History, dataset: Dataset
+) -> dict[str, Any]:
+    """A training for JSON: what came of it, and what it took.
+
+    What happened while trees were grown is null if none were, since the checkpoint had them all.
+    """
+    from sparrowboost.runtime.memory import peak_rss
+
+    last, tree = told.event, told.tree
+    kept = _scores(model, history)
+    spent = ("n_samples", "rows_read", "bytes_read", "rows_scanned")
+    return {
+        "path": path,
+        "digest": model.digest,
+        "trees": model.n_trees,
+        "leaves": sum(tree.n_leaves for tree in model.trees),
+        "loss": model.loss,
+        "rows": dataset.n_rows,
+        "positives": dataset.n_positive,
+        "n_features": dataset.n_features,
+        "reason": history.reason,
+        **{name: getattr(tree, name, None) for name in ("eval_metric", "best_score", "best_trees")},
+        "scores": {name: score if math.isfinite(score) else None for name, score in kept.items()},
+        **{name: None if last is None else getattr(last, name) for name in spent},
+        "training_seconds": None if last is None else round(last.seconds, 3),
+        "peak_bytes": peak_rss(),
+    }
+
+
+def _plan_facts(plan: TrainPlan) -> dict[str, Any]:
+    """A memory plan for JSON."""
+    sizes, budget = plan.sizes, plan.budget
+    return {
+        "memory_limit": budget.limit,
+        "parts": dict(budget.parts),
+        "first_sample_rows": sizes.first,
+        "largest_sample_rows": sizes.most,
+        "all_rows": sizes.whole,
+    }
 
 
 def _write_about(

@@ -8,7 +8,7 @@ from sparrowboost.learner.grower import Grower
 from sparrowboost.learner.notifier import Notifier
 from sparrowboost.learner.params import Params
 from sparrowboost.learner.scanner import Scanner
-from sparrowboost.learner.validation import Validation
+from sparrowboost.learner.validation import Validation, ValidationSets
 from sparrowboost.model.model import Model
 from sparrowboost.sampling.schedule import SampleSchedule
 
@@ -19,7 +19,7 @@ def boost(
     scanner: Scanner,
     schedule: SampleSchedule,
     grower: Grower,
-    validation: Validation | None,
+    validation: Validation | ValidationSets | None,
     notifier: Notifier,
     saver: Saver,
 ) -> Model:
@@ -53,6 +53,8 @@ def boost(
                 n_proved=grown.n_proved,
                 run_rows=grown.run_rows,
                 scores=scores,
+                other_scores=() if validation is None else validation.other_scores,
+                **(validation.best if validation is not None else {}),
             )
             if stop:
                 break
@@ -78,14 +80,19 @@ def boost(
     return _best(model, validation, params)
 
 
-def _late(model: Model, validation: Validation, schedule: SampleSchedule, params: Params) -> bool:
+def _late(
+    model: Model,
+    validation: Validation | ValidationSets,
+    schedule: SampleSchedule,
+    params: Params,
+) -> bool:
     """Whether validation has not improved for too long, without a new sample meanwhile."""
     rounds = params.early_stopping_rounds
     since = max(validation.best_trees, schedule.lost_patience_at)
     return rounds is not None and model.n_trees - since >= rounds
 
 
-def _best(model: Model, validation: Validation | None, params: Params) -> Model:
+def _best(model: Model, validation: Validation | ValidationSets | None, params: Params) -> Model:
     if validation is None or params.early_stopping_rounds is None:
         return model
     return model.first(validation.best_trees)

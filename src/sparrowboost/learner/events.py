@@ -61,8 +61,9 @@ class SampleDrawn(Event):
     label_deviation : (float, float)
         Of negatives and of positives (of numbers, of their lower and their upper bands): how many
         rows the draw stands for, less how many there are, in standard deviations of a draw of
-        independent rows; 0 where the sample is all rows. Far above 0 the draw is off. Below, many rows may weigh so little that they are hardly ever
-        drawn: then the few that are tell too little of how many there are.
+        independent rows; 0 where the sample is all rows. Far above 0 the draw is off. Below, many
+        rows may weigh so little that they are hardly ever drawn: then the few that are tell too
+        little of how many there are.
     """
 
     reason: str
@@ -86,8 +87,17 @@ class TreeAdded(Event):
     run_rows : int
         Rows of the sample on which the tree was grown.
     scores : mapping of str to float
-        Of the validation data, if any: log_loss, auc, exponential_loss; of numbers, the loss, mae,
-        rmse and r2.
+        Of the validation data, if any: log_loss and exponential_loss, and `eval_metric`; of
+        numbers, the loss, mae, rmse and r2. Of several validation sets, those of the last one,
+        which decides.
+    other_scores : tuple of mappings of str to float
+        Those of the other sets, in their order.
+    eval_metric : str or None
+        The score that decides which number of trees is best; None without validation data.
+    best_score : float or None
+        The best one so far, also before a crash.
+    best_trees : int or None
+        The number of trees that had it.
     """
 
     model: Model = field(repr=False)
@@ -97,6 +107,10 @@ class TreeAdded(Event):
     n_proved: int
     run_rows: int
     scores: Mapping[str, float]
+    other_scores: tuple[Mapping[str, float], ...] = ()
+    eval_metric: str | None = None
+    best_score: float | None = None
+    best_trees: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

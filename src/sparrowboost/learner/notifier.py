@@ -68,11 +68,15 @@ class Notifier:
 
 
 class Bar:
-    """A callback that advances the progress bar."""
+    """A callback that advances the progress bar, and shows the validation score."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, TreeAdded):
+            if event.eval_metric is not None:
+                now = event.scores[event.eval_metric]
+                assert event.best_score is not None and event.best_trees is not None
+                self._task.score(event.eval_metric, now, event.best_score, event.best_trees)
             self._task.advance(1)

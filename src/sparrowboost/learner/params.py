@@ -93,9 +93,10 @@ class Params:
         score does not improve on the largest sample either. None: train all trees; no validation
         rows are needed.
     eval_metric : str
-        The metric for early stopping. For two classes, "log_loss", "auc" or "exponential_loss";
-        for numbers, "rmse", "mae", "r2" or "loss", the mean of the training's own. "auto" is what
-        the loss minimises. "auc" sorts the validation rows after each tree, which takes time.
+        The metric for early stopping. For two classes, "log_loss", "auc", "average_precision" or
+        "exponential_loss"; for numbers, "rmse", "mae", "r2" or "loss", the mean of the training's
+        own. "auto" is what the loss minimises. "auc" and "average_precision" sort the validation
+        rows after each tree, which takes time. The latter tells more where positives are rare.
 
     Other Parameters
     ----------------

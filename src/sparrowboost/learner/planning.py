@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparrowboost.learner.params import Params
-from sparrowboost.learner.validation import VALIDATION_SHARE, validation_row_bytes
+from sparrowboost.learner.validation import VALIDATION_SHARE, sets_of, validation_row_bytes
 from sparrowboost.model.predict import BLOCK_ROWS
 from sparrowboost.runtime.budget import (
     LIBRARIES,
@@ -88,18 +88,20 @@ def plan_training(
     least = min(n, MIN_ROWS if wanted == "auto" else wanted)
     # Validation rows are thinned out where there is little room: samples may have the other half,
     # or what they need.
-    watched = validation_row_bytes(d, params.eval_metric) * (valid is not None)
-    n_valid = valid.n_rows if isinstance(valid, Dataset) else limit  # of others it is not known yet
+    sets, watched = sets_of(valid), validation_row_bytes(d, params.eval_metric)
+    # Of sources that are no data sets it is not known yet.
+    n_valid = sum(each.n_rows if isinstance(each, Dataset) else limit for each in sets)
+    least_valid = watched * BLOCK_ROWS * len(sets)
     free = limit - sum(fixed.values())
     valid_bytes = min(watched * n_valid, limit // VALIDATION_SHARE, free // 2, free - pair * least)
-    valid_bytes = max(valid_bytes, watched * BLOCK_ROWS)
+    valid_bytes = max(valid_bytes, least_valid)
     room = free - valid_bytes
     small = n * d <= WHOLE_VALUES if wanted == "auto" else wanted >= n
     whole = n * whole_row_bytes(d, n_extra=n_extra, targeted=targeted)
     if small and whole <= room:
         return _made(limit, fixed, valid_bytes, whole, Sizes(n, n, whole=True))
     first, most = (FIRST_ROWS, n) if wanted == "auto" else (wanted, wanted)
-    needed = {"validation": watched * BLOCK_ROWS, f"two samples of {least:,} rows": pair * least}
+    needed = {"validation": least_valid, f"two samples of {least:,} rows": pair * least}
     Budget(limit, {**fixed, LIBRARIES: libraries, **needed}).check()
     two = room // pair
     bound = max(least, round_down(two))

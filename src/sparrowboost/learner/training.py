@@ -25,7 +25,7 @@ from sparrowboost.learner.planning import TrainPlan, check_training, plan_traini
 from sparrowboost.learner.scanner import Scanner
 from sparrowboost.learner.soundness import SoundnessMonitor
 from sparrowboost.learner.stopping import Adaptive, Paper, SplitFinder
-from sparrowboost.learner.validation import Validation
+from sparrowboost.learner.validation import make_validation, sets_of
 from sparrowboost.learner.warm_up import warm_up, warm_up_numbers
 from sparrowboost.model.losses import base_score, get_loss
 from sparrowboost.model.model import Model
@@ -76,10 +76,11 @@ def train(
     ----------
     dataset : Dataset
         Made by `ingest`, or a view of one (`sparrowboost.views`).
-    valid : source, (source, labels), (source, labels, weights) or Dataset, optional
+    valid : source, (source, labels), (source, labels, weights), Dataset, or list of them, optional
         Validation data, anything that `ingest` reads; its label column has the same name as the
         training data's. Or a part of the training data set apart by `sparrowboost.views.split`.
-        Scored after each tree, by weight if it has any; needed for early stopping.
+        Scored after each tree, by weight if it has any; needed for early stopping. Of several sets
+        the last one decides when to stop, as in XGBoost. A list of paths is one set.
     header, format, delimiter, decimal, thousands, date_format : as in `ingest`
         Of files of validation data.
     class_weight : "balanced" or dict of label to float, optional
@@ -135,6 +136,7 @@ def train(
     p = p.for_task(dataset.task)
     if dataset.targeted and class_weight is not None:
         raise DataError("class_weight is for classes, and this data set has numbers as labels.")
+    sets_of(valid)
     if p.early_stopping_rounds is not None and valid is None:
         raise DataError("early_stopping_rounds needs validation data; pass valid=...")
     for path in (checkpoint, scratch):
@@ -167,7 +169,7 @@ def train(
         log.debug("how the memory limit is divided:\n%s", division)
         workers, validation = stack.enter_context(WorkerPool(n_jobs)), None
         if valid is not None:
-            validation = Validation(
+            validation = make_validation(
                 valid, model, p.eval_metric, division.valid_bytes, factors, workers, read
             )
         sizes, saved, found = division.sizes, None, None

@@ -16,6 +16,7 @@ from sparrowboost.model.losses import MAX_MARGIN
 from sparrowboost.model.metrics import METRICS, regression_scores
 from sparrowboost.model.model import Model
 from sparrowboost.model.predict import BLOCK_ROWS
+from sparrowboost.readers.inputs import is_files
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.threads import WorkerPool
@@ -24,13 +25,45 @@ from sparrowboost.store.dataset import Block, Dataset
 VALIDATION_SHARE = 8  # of the memory limit, for validation rows
 PART_ROWS = 1 << 14  # scored by one thread at a time; sums do not depend on which
 NO_WEIGHT = np.empty(0, np.float32)
-RANK_BYTES = 80  # of a row while an AUC is computed: its rank, cumulated sums
+RANK_BYTES = 80  # of a row while a metric ranks: its rank, cumulated sums
 
 
 def validation_row_bytes(n_features: int, metric: str) -> int:
     """Bytes of a validation row: bins, label, weight, score, and memory for the metric."""
     of_metric = METRICS[metric]
     return n_features + 1 + 4 + 4 + RANK_BYTES * of_metric.ranks + 4 * of_metric.regression
+
+
+def sets_of(valid: Any) -> list[Any]:
+    """The validation sets that were passed: a list of anything but paths has several."""
+    if not isinstance(valid, list) or is_files(valid):
+        return [] if valid is None else [valid]
+    if not valid or any(each is None for each in valid):
+        raise DataError(
+            "the list of validation sets is empty or has None in it; pass None instead of a list "
+            "for no validation data."
+        )
+    return valid
+
+
+def make_validation(
+    valid: Any,
+    model: Model,
+    metric: str,
+    max_bytes: int,
+    class_weight: tuple[float, float] | None,
+    workers: WorkerPool,
+    read: ReadOptions,
+) -> Validation | ValidationSets:
+    """The validation rows of a training, of one or of several sets, which share the memory."""
+    sets = sets_of(valid)
+    known = all(isinstance(each, Dataset) for each in sets)
+    sizes = [each.n_rows if known else 1 for each in sets]
+    loaded = [
+        Validation(each, model, metric, max_bytes * size // sum(sizes), class_weight, workers, read)
+        for each, size in zip(sets, sizes, strict=True)
+    ]
+    return loaded[0] if len(loaded) == 1 else ValidationSets(loaded)
 
 
 class Validation:
@@ -93,12 +126,23 @@ class Validation:
         self._score = np.full(len(self._label), model.base_score, np.float32)
         self._seen = 0
 
+    other_scores: tuple[dict[str, float], ...] = ()  # of sets that decide nothing
+
     def state(self) -> dict[str, Any]:
         return {"watch": np.array((self.best_score, self.best_trees))}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         score, trees = state["watch"].tolist()
         self.best_score, self.best_trees = score, int(trees)
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """What `TreeAdded` says of the best score."""
+        return {
+            "eval_metric": self._metric.name,
+            "best_score": self.best_score,
+            "best_trees": self.best_trees,
+        }
 
     @property
     def n_rows(self) -> int:
@@ -141,6 +185,37 @@ class Validation:
         else:
             assert self._target is not None
             self._loss.add_losses(self._target[rows], score, weight, self._middle, total)
+
+
+class ValidationSets:
+    """Several validation sets: all are scored, and the last one decides, as in XGBoost.
+
+    Nothing but the best score of the last one depends on trees that were seen before, so that it
+    alone has a state.
+    """
+
+    def __init__(self, sets: list[Validation]) -> None:
+        self._sets, self._last = sets, sets[-1]
+        self.other_scores: tuple[dict[str, float], ...] = ()
+
+    def state(self) -> dict[str, Any]:
+        return self._last.state()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._last.restore(state)
+
+    @property
+    def best(self) -> dict[str, Any]:
+        return self._last.best
+
+    @property
+    def best_trees(self) -> int:
+        return self._last.best_trees
+
+    def look(self, model: Model) -> dict[str, float]:
+        """The scores of the last set; `other_scores` then has those of the others."""
+        self.other_scores = tuple(each.look(model) for each in self._sets[:-1])
+        return self._last.look(model)
 
 
 def _load(blocks: Iterator[Block], max_rows: int) -> Block:

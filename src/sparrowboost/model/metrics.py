@@ -192,6 +192,7 @@ METRICS = {
     for metric in (
         Metric("log_loss", "log loss", True, log_loss),
         Metric("auc", "AUC", False, auc, ranks=True),
+        Metric("average_precision", "average precision", False, average_precision, ranks=True),
         Metric("exponential_loss", "exponential loss", True, exponential_loss),
         Metric("rmse", "RMSE", True, partial(regression_score, "rmse"), regression=True),
         Metric("mae", "MAE", True, partial(regression_score, "mae"), regression=True),

@@ -35,6 +35,7 @@ from sparrowboost.readers.notation import (
 from sparrowboost.readers.text import (
     CHUNK_BYTES,
     LentFile,
+    LongLineError,
     QuoteWatch,
     has_open_lines,
     lend_to_arrow,
@@ -248,8 +249,14 @@ class CsvFile(JoinedColumns):
                 yield self._finish(batch)
 
     def _ranges(self, rows: int, rng: np.random.Generator) -> Iterator[bytes]:
-        for _, data in line_ranges(self._path, self._body, round(rows * self._line_bytes), rng):
-            yield data
+        wanted = round(rows * self._line_bytes)
+        try:
+            for _, data in line_ranges(self._path, self._body, wanted, rng, MAX_BLOCK_BYTES):
+                yield data
+        except LongLineError as error:
+            for _ in self._stream(dict.fromkeys(self.columns, pa.binary())):
+                pass  # raises, with the number of the row
+            self._fail_long(f"at byte {error.offset:,}")
 
     def _thinned(
         self, types: Types, share: float, rng: np.random.Generator
@@ -299,7 +306,7 @@ class CsvFile(JoinedColumns):
                         self._explain(error)
                     if block_bytes >= MAX_BLOCK_BYTES:
                         self._check_quotes(file.open_at)
-                        self._fail_long(done)
+                        self._fail_long(f"after row {done + self._skip_rows}")
             block_bytes = min(8 * block_bytes, MAX_BLOCK_BYTES)
 
     def _open(
@@ -400,10 +407,10 @@ class CsvFile(JoinedColumns):
             "first, for example with: iconv -f latin1 -t utf-8 old.csv > new.csv"
         ) from None
 
-    def _fail_long(self, rows_before: int) -> NoReturn:
+    def _fail_long(self, where: str) -> NoReturn:
         raise DataError(
-            f"{self.name}: after row {rows_before + self._skip_rows}, a row is longer than "
-            f"{MAX_BLOCK_BYTES >> 20} MB, the maximum that can be read; fix or remove it."
+            f"{self.name}: {where}, a row is longer than {MAX_BLOCK_BYTES >> 20} MB, the maximum "
+            "that can be read; fix or remove it."
         ) from None
 
     def _check_quotes(self, swallowing: int | None) -> None:

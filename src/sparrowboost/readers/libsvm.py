@@ -15,13 +15,14 @@ import pyarrow as pa
 from sparrowboost.readers.arrays import from_numpy, strings, to_numpy
 from sparrowboost.readers.base import JoinedColumns, read_errors
 from sparrowboost.readers.columns import Kind
-from sparrowboost.readers.text import CHUNK_BYTES, line_ranges
+from sparrowboost.readers.text import CHUNK_BYTES, LongLineError, line_ranges
 from sparrowboost.runtime.errors import DataError
 
 READING_CHUNKS = 12  # memory for text, tokens and values of one chunk, in chunks
 LABEL = "label"  # the column that the first token of each line makes
 # Bins are dense: each feature takes a byte in every row.
 MAX_INDEX = 1_000_000
+MAX_LINE_BYTES = 1 << 25  # so many features take up to 26 bytes each
 NO_LINE = "is not a libsvm line (label index:value ...)"
 TOO_WIDE = (
     f"has a feature index above {MAX_INDEX:,}, the maximum for a table of dense bins; renumber "
@@ -100,7 +101,16 @@ class LibsvmFile(JoinedColumns):
         return n_rows, low, high
 
     def _all(self) -> Iterator[tuple[int, bytes]]:
-        return line_ranges(self._path, 0, self._size, np.random.default_rng(0))
+        return self._ranges(self._size, np.random.default_rng(0))
+
+    def _ranges(self, wanted: int, rng: np.random.Generator) -> Iterator[tuple[int, bytes]]:
+        try:
+            yield from line_ranges(self._path, 0, wanted, rng, MAX_LINE_BYTES)
+        except LongLineError as error:
+            raise DataError(
+                f"{self.name}: at byte {error.offset:,}, a line is longer than "
+                f"{MAX_LINE_BYTES >> 20} MB, the maximum that can be read; fix or remove it."
+            ) from None
 
     def kind(self, column: str) -> Kind:
         return "float64"
@@ -125,7 +135,7 @@ class LibsvmFile(JoinedColumns):
         if rows < self.n_rows:
             wanted = round(rows * self._size / self.n_rows)
         target, buffers = self._targets(columns), _TokenBuffers()
-        for offset, data in line_ranges(self._path, 0, wanted, rng):
+        for offset, data in self._ranges(wanted, rng):
             yield from self._dense(offset, data, columns, target, rows, buffers)
 
     def _targets(self, columns: Sequence[str]) -> npt.NDArray[np.int64]:

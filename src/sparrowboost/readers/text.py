@@ -26,6 +26,14 @@ RELEASE_SECONDS = 10.0  # to wait for Arrow's last read, which takes millisecond
 QUOTE, NEWLINE, RETURN = b'"\n\r'
 
 
+class LongLineError(Exception):
+    """A line is longer than a reader takes."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(offset)
+        self.offset = offset  # of a byte in it
+
+
 def plain(path: Path, scratch: Path) -> Path:
     """The file itself, or an unpacked copy in `scratch`: a gzip stream has no random access.
 
@@ -61,31 +69,46 @@ def _unpacked_bytes(file: BinaryIO) -> int:
 
 
 def line_ranges(
-    path: Path, start: int, wanted: int, rng: np.random.Generator
+    path: Path, start: int, wanted: int, rng: np.random.Generator, longest: int
 ) -> Iterator[tuple[int, bytes]]:
     """About `wanted` bytes of whole lines, from random positions at or after byte `start`.
 
-    Yields the offset and bytes of each piece; if fewer bytes are left, all of them.
+    Yields the offset and bytes of each piece; if fewer bytes are left, all of them. Of a line of
+    more than `longest` bytes no more is read: that is a LongLineError.
     """
     size = path.stat().st_size
     with open(path, "rb") as file:
         for low, high in random_runs(size - start, wanted, rng):
-            yield from _whole_lines(file, start + low, start + high, at_line=low == 0)
+            yield from _whole_lines(file, start + low, start + high, low == 0, longest)
 
 
-def _whole_lines(file: BinaryIO, low: int, high: int, at_line: bool) -> Iterator[tuple[int, bytes]]:
+def _whole_lines(
+    file: BinaryIO, low: int, high: int, at_line: bool, longest: int
+) -> Iterator[tuple[int, bytes]]:
     """Lines that begin in [low, high), a chunk at a time."""
     file.seek(low)
     if not at_line:
-        low += len(file.readline())  # the line that began earlier
+        low = _after_line(file, longest)  # the line that began earlier
     while low < high:
         data = file.read(min(CHUNK_BYTES, high - low))
         if not data:
             return
         if not data.endswith(b"\n"):
-            data += file.readline()
+            end = file.readline(longest)
+            if len(end) == longest and not end.endswith(b"\n"):
+                raise LongLineError(low + len(data))
+            data += end
         yield low, data
         low += len(data)
+
+
+def _after_line(file: BinaryIO, longest: int) -> int:
+    """Skip the rest of a line without keeping it; returns where the next one begins."""
+    start = file.tell()
+    while (piece := file.readline(CHUNK_BYTES)) and not piece.endswith(b"\n"):
+        if file.tell() - start > longest:
+            raise LongLineError(start)
+    return file.tell()
 
 
 def mean_line_bytes(path: Path, start: int) -> float:

@@ -17,6 +17,7 @@ from sparrowboost.report.style import (
     Floats,
     add_legend,
     axes_below,
+    check_history,
     new_axes,
     tidy,
 )
@@ -54,6 +55,7 @@ def plot_draws(history: History, ax: Axes | None = None) -> Axes:
     -------
     Axes
     """
+    check_history(history)
     if not has_draws(history):
         raise DataError(
             "the history has no draws to check: all rows were in memory, or an older version "

@@ -86,7 +86,7 @@ def tiles(history: History, dataset: Dataset | None) -> str:
     """The most important numbers, as HTML."""
     totals = history.totals
     made = []
-    for name in ("auc", "log_loss"):
+    for name in ("auc", "average_precision", "log_loss"):
         if name in history.scores:
             best, tree = _best(history.scores[name], name)
             made.append((_short(best), f"best validation {METRICS[name].title}, at tree {tree:,}"))

@@ -38,7 +38,10 @@ class History:
         For each tree: n_trees, seconds, gamma, gamma_certified, n_eff, sample_rows, rows_scanned,
         rows_read, bytes_read, n_rules, n_proved, run_rows; see `sparrowboost.events`.
     scores : dict of str to list
-        For each tree, the scores on the validation data; empty if there is none.
+        For each tree, the scores on the validation data; empty if there is none. Of several sets,
+        those on the last one, which decides.
+    other_scores : list of dict of str to list
+        The scores on the other sets.
     samples : dict of str to list
         For each sample: n_trees and seconds when it was put in use, reason, rows, n_eff, strata;
         its label_deviation as deviation_negative and deviation_positive; look_trees, the number of
@@ -74,6 +77,7 @@ class History:
         self.trees: dict[str, list[Any]] = {name: [] for name in TREES}
         self.samples: dict[str, list[Any]] = {name: [] for name in SAMPLES}
         self.scores: dict[str, list[float]] = {}
+        self.other_scores: list[dict[str, list[float]]] = []
         self.totals: dict[str, Any] = {}
         self.reason: str | None = None
 
@@ -87,6 +91,10 @@ class History:
                 column.append(getattr(event, name))
             for name, score in event.scores.items():
                 self.scores.setdefault(name, []).append(score)
+            self.other_scores += [{} for _ in event.other_scores[len(self.other_scores) :]]
+            for columns, scores in zip(self.other_scores, event.other_scores, strict=True):
+                for name, score in scores.items():
+                    columns.setdefault(name, []).append(score)
         elif isinstance(event, Finished):
             self.reason = event.reason
         self.totals |= {name: getattr(event, name) for name in TOTALS}
@@ -102,8 +110,13 @@ class History:
 
     @property
     def evals_result(self) -> dict[str, dict[str, list[float]]]:
-        """``{"valid": {"log_loss": [...], ...}}``, one score per tree; {} without validation."""
-        return {"valid": self.scores} if self.scores else {}
+        """``{"valid": {"log_loss": [...], ...}}``, one score per tree; {} without validation.
+
+        Several validation sets are ``valid_0``, ``valid_1``, ..., in their order.
+        """
+        if not self.other_scores:
+            return {"valid": self.scores} if self.scores else {}
+        return {f"valid_{k}": of for k, of in enumerate((*self.other_scores, self.scores))}
 
     def to_json(self) -> dict[str, Any]:
         """The history as numbers, strings, lists and dicts, for `json.dump`."""
@@ -113,6 +126,10 @@ class History:
             "version": VERSION,
             "trees": {name: list(column) for name, column in self.trees.items()},
             "scores": {name: list(column) for name, column in self.scores.items()},
+            "other_scores": [
+                {name: list(column) for name, column in scores.items()}
+                for scores in self.other_scores
+            ],
             "samples": {name: list(column) for name, column in self.samples.items()}
             | {"strata": strata},
             "totals": dict(self.totals),
@@ -132,6 +149,10 @@ class History:
         self = cls()
         self.trees = {name: list(data["trees"][name]) for name in TREES}
         self.scores = {name: list(column) for name, column in data["scores"].items()}
+        self.other_scores = [  # not in histories of earlier versions
+            {name: list(column) for name, column in scores.items()}
+            for scores in data.get("other_scores", [])
+        ]
         samples = data["samples"]
         if data["version"] == 1:
             nothing = [None] * len(samples["n_trees"])

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from sparrowboost.learner.params import Params
-from sparrowboost.model.model import Model
+from sparrowboost.model.model import Model, check_model
 from sparrowboost.report.facts import cards, doubts, lead, tiles, versions
 from sparrowboost.report.figures import pictures
 from sparrowboost.report.history import History
-from sparrowboost.report.style import check_matplotlib, text
+from sparrowboost.report.style import check_history, check_matplotlib, text
 from sparrowboost.runtime.disk import output_path, replace_file
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.store.dataset import Dataset
@@ -69,6 +69,8 @@ def write_report(
     path = output_path(path)
     if not path.parent.is_dir():
         raise DataError(f"{path}: there is no folder {path.parent}; create it first.")
+    check_model(model)
+    check_history(history)
     check_matplotlib()
     if params is not None and not isinstance(params, Params):
         params = Params.make(**params)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sparrowboost.model.importance import feature_importances
+from sparrowboost.model.metrics import METRICS
 from sparrowboost.model.model import Model
 from sparrowboost.report.history import History
 from sparrowboost.report.style import (
@@ -20,6 +21,7 @@ from sparrowboost.report.style import (
     ORANGE,
     Floats,
     add_legend,
+    check_history,
     need_trees,
     new_axes,
     shorten,
@@ -32,31 +34,34 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 BAR_HEIGHT = 0.24  # inches per bar, of a new figure
+RANKING = {name for name, metric in METRICS.items() if metric.ranks}
 MAX_LINES = 40  # samples marked by lines across the picture; more would hide it, and are short
 
 
 def plot_training(history: History, ax: Axes | None = None) -> Axes:
-    """Draw validation scores against training time: log loss, and AUC if it was computed.
+    """Draw validation scores against training time: log loss, and what was computed beside it.
 
     Parameters
     ----------
     history : History
-        Of a training with ``valid=``. It has the AUC if ``eval_metric="auc"``.
+        Of a training with ``valid=``. It has the AUC if ``eval_metric="auc"``, and the average
+        precision if that is the metric.
     ax : Axes, optional
-        The AUC has its own axis on the right.
+        These have their own axis on the right.
 
     Returns
     -------
     Axes
     """
+    check_history(history)
     if not history.scores:
         raise DataError("the history has no validation scores; train with valid=...")
     time, unit = training_time(history.trees["seconds"])
     ax = new_axes(ax)
     _score(ax, time, history.scores["log_loss"], "log loss (nats per row)", BLUE, np.argmin)
-    if "auc" in history.scores:
+    for name in RANKING & set(history.scores):
         right = ax.twinx()
-        _score(right, time, history.scores["auc"], "AUC", ORANGE, np.argmax)
+        _score(right, time, history.scores[name], METRICS[name].title, ORANGE, np.argmax)
         right.spines[["top", "left"]].set_visible(False)
     ax.set_xlabel(f"training time ({unit})")
     ax.set_xlim(left=0)
@@ -140,8 +145,8 @@ def plot_edges(history: History, ax: Axes | None = None) -> Axes:
     -------
     Axes
     """
-    trees = history.trees
     need_trees(history)
+    trees = history.trees
     ax = new_axes(ax)
     n = trees["n_trees"]
     size = 4.0 if len(n) <= 200 else 2.5

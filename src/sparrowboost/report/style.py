@@ -88,8 +88,20 @@ def tidy(ax: Axes) -> None:
     ax.set_axisbelow(True)
 
 
+def check_history(history: Any) -> None:
+    """Refuse anything but a history, such as an estimator, which keeps none."""
+    if isinstance(history, History):
+        return
+    where = "fit" if hasattr(history, "fit") else "train"
+    raise DataError(
+        f"expected a History, got {type(history).__name__}; make history = sparrowboost.History() "
+        f"before training, pass it to {where} as callbacks=[history], and then here."
+    )
+
+
 def need_trees(history: History) -> None:
-    """Refuse a history without trees."""
+    """Refuse a history without trees, or what is none."""
+    check_history(history)
     if not history.trees["n_trees"]:
         raise DataError("the history has no trees; pass it to train as callbacks=[history].")
 

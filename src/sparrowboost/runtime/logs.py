@@ -55,14 +55,19 @@ def _plain(value: Any) -> Any:
 
 
 @contextmanager
-def log_to_stderr(format: str) -> Iterator[None]:
-    """Show log lines, and with JSON also warnings of Python; with times unless on a terminal."""
+def log_to_stderr(format: str, *, quiet: bool = False) -> Iterator[None]:
+    """Show log lines, and with JSON also warnings of Python; with times unless on a terminal.
+
+    `quiet`: without the notes of progress.
+    """
     root, handler = logging.getLogger(), logging.StreamHandler(sys.stderr)
     if format == "json":
         handler.setFormatter(JsonLines())
         logging.captureWarnings(True)
     elif not sys.stderr.isatty():
         handler.setFormatter(TextLines())
+    if quiet:
+        handler.addFilter(lambda record: not hasattr(record, "note"))
     level = root.level
     root.addHandler(handler)
     root.setLevel(logging.INFO)

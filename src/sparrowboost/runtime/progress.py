@@ -18,6 +18,8 @@ from sparrowboost.runtime.memory import format_size
 log = logging.getLogger("sparrowboost")
 
 LINE_SECONDS = 5.0  # between two log lines
+WIDE = 110  # columns of a terminal that takes all of a bar: of others, it is short
+DIGITS = 4  # of a score
 COMPILE_SECONDS = 1.0  # loading the kernels takes longer only if they are compiled
 
 
@@ -26,6 +28,10 @@ class Task(Protocol):
 
     def advance(self, n: int, n_bytes: int = 0) -> None:
         """Add to what is done."""
+        ...
+
+    def score(self, name: str, now: float, best: float, best_at: int) -> None:
+        """Set the score to show, the best one, and how much was done when it was reached."""
         ...
 
 
@@ -67,7 +73,7 @@ def compiling(progress: Progress) -> Iterator[None]:
 
 
 class Silent:
-    """Shows nothing."""
+    """Shows nothing; messages go to the log, where programs may ask for them."""
 
     @contextmanager
     def task(self, what: str, total: int | None, unit: str = "rows") -> Iterator[Task]:
@@ -76,8 +82,11 @@ class Silent:
     def advance(self, n: int, n_bytes: int = 0) -> None:
         pass
 
-    def note(self, text: str) -> None:
+    def score(self, name: str, now: float, best: float, best_at: int) -> None:
         pass
+
+    def note(self, text: str) -> None:
+        log.info("note=%r", text, extra={"note": text})
 
     def __enter__(self) -> Self:
         return self
@@ -132,6 +141,7 @@ class _LineTask:
     def __init__(self, what: str, total: int | None, unit: str, seconds: float) -> None:
         self._what, self._total, self._unit, self._seconds = what, total, unit, seconds
         self._n = self._bytes = 0
+        self._score: dict[str, Any] = {}
         self._start = self._shown = time.monotonic()
 
     def advance(self, n: int, n_bytes: int = 0) -> None:
@@ -139,6 +149,9 @@ class _LineTask:
         self._bytes += n_bytes
         if time.monotonic() - self._shown >= self._seconds:
             self.line()
+
+    def score(self, name: str, now: float, best: float, best_at: int) -> None:
+        self._score = {name: _digits(now), "best": _digits(best), f"best_{self._unit}": best_at}
 
     def line(self, *, done: bool = False) -> None:
         self._shown = time.monotonic()
@@ -152,25 +165,28 @@ class _LineTask:
         facts[f"{self._unit}_per_second"] = round(speed) if speed >= 100 else float(f"{speed:.3g}")
         if self._bytes:
             facts["bytes"] = self._bytes
+        facts |= self._score
         facts["seconds"] = round(seconds, 1)
         log.info(" ".join(f"{name}={fact!r}" for name, fact in facts.items()), extra=facts)
 
 
 class Bar:
-    """Shows a bar with rows per second, bytes and the time left."""
+    """Shows a bar with rows per second, bytes or a score, and the time left."""
 
     def __enter__(self) -> Self:
         from rich import progress as rp
         from rich.console import Console
 
+        console = Console(file=cast(IO[str], _Terminal()))
+        self._narrow = console.width < WIDE
         self._rich = rp.Progress(
-            rp.TextColumn("{task.description:<22}"),
-            rp.BarColumn(bar_width=24),
+            rp.TextColumn("{task.description}" if self._narrow else "{task.description:<22}"),
+            rp.BarColumn(bar_width=8 if self._narrow else 24),
             rp.TaskProgressColumn(),
             rp.TextColumn("{task.fields[speed]:>12}"),
-            rp.TextColumn("{task.fields[size]:>8}"),
+            rp.TextColumn("{task.fields[about]:>8}"),
             rp.TimeRemainingColumn(elapsed_when_finished=True),
-            console=Console(file=cast(IO[str], _Terminal())),
+            console=console,
         )
         self._rich.start()
         return self
@@ -180,8 +196,8 @@ class Bar:
 
     @contextmanager
     def task(self, what: str, total: int | None, unit: str = "rows") -> Iterator[Task]:
-        key = self._rich.add_task(what, total=total, speed="", size="")
-        task = _BarTask(self._rich, key, unit)
+        key = self._rich.add_task(what, total=total, speed="", about="")
+        task = _BarTask(self._rich, key, unit, narrow=self._narrow)
         yield task
         task.finish()
 
@@ -216,8 +232,9 @@ class _Terminal(io.TextIOBase):
 
 
 class _BarTask:
-    def __init__(self, rich: Any, key: Any, unit: str) -> None:
-        self._rich, self._key, self._unit = rich, key, unit
+    def __init__(self, rich: Any, key: Any, unit: str, *, narrow: bool) -> None:
+        self._rich, self._key, self._unit, self._narrow = rich, key, unit, narrow
+        self._score = ""
         self._n = self._bytes = 0
         self._start = time.monotonic()
 
@@ -228,12 +245,19 @@ class _BarTask:
         self._rich.update(
             self._key,
             completed=self._n,
-            speed=f"{_short(speed)} {self._unit}/s",
-            size=format_size(self._bytes) if self._bytes else "",
+            speed="" if self._narrow and self._score else f"{_short(speed)} {self._unit}/s",
+            about=self._score or (format_size(self._bytes) if self._bytes else ""),
         )
+
+    def score(self, name: str, now: float, best: float, best_at: int) -> None:
+        self._score = f"{name} {now:.{DIGITS}g} (best {best:.{DIGITS}g} at {best_at})"
 
     def finish(self) -> None:
         self._rich.update(self._key, total=self._n, completed=self._n)
+
+
+def _digits(score: float) -> float:
+    return float(f"{score:.{DIGITS}g}")
 
 
 def _short(number: float) -> str:
