@@ -13,7 +13,9 @@ from sparrowboost.learner.boost import boost
 from sparrowboost.learner.checkpoint import STRATA, Checkpoint, Owner, Saver, identity
 from sparrowboost.learner.events import Callback
 from sparrowboost.learner.evidence import Slots
+from sparrowboost.learner.features import FeatureDraws
 from sparrowboost.learner.grower import AdaptiveGrower, Grower
+from sparrowboost.learner.interactions import Interactions
 from sparrowboost.learner.monotone import Monotone
 from sparrowboost.learner.notifier import Bar, Notifier
 from sparrowboost.learner.paper_grower import PaperGrower
@@ -101,7 +103,7 @@ def train(
         0 is silent; 1 shows a progress bar on a terminal, else log lines.
     **params
         See `sparrowboost.Params`: n_estimators, learning_rate, max_leaves, max_depth, loss,
-        stopping, sample_size, theta, monotone_constraints, early_stopping_rounds, ...
+        stopping, sample_size, theta, colsample_bytree, monotone_constraints, ...
 
     Returns
     -------
@@ -136,6 +138,13 @@ def train(
     n_jobs, seed = check_jobs(n_jobs), check_seed(random_state)
     limit = apply_limit(memory_limit)
     monotone = Monotone.of(p.monotone_constraints, dataset.binning)
+    draws = FeatureDraws(
+        len(dataset.binning.names),
+        bytree=p.colsample_bytree,
+        bynode=p.colsample_bynode,
+        interactions=Interactions.of(p.interaction_constraints, dataset.binning),
+        seed=seed,
+    )
     loss, slots = get_loss(p.loss), Slots.of(dataset.binning)
     with ExitStack() as stack:
         progress = stack.enter_context(make_progress(verbose))
@@ -181,7 +190,7 @@ def train(
         schedule = SampleSchedule(
             sampler, sizes, p.theta, rate=p.learning_rate, loss=p.loss, workers=workers
         )
-        grower = make_grower(p, scanner, slots, loss, monotone, exact=sizes.whole)
+        grower = make_grower(p, scanner, slots, loss, monotone, draws, exact=sizes.whole)
         task = stack.enter_context(progress.task("training", p.n_estimators, "trees"))
         notifier = Notifier([Bar(task), *callbacks, SoundnessMonitor()], scanner, sampler)
         owners: list[Owner] = [schedule, scanner, grower, notifier]
@@ -227,16 +236,20 @@ def make_grower(
     slots: Slots,
     loss: Loss,
     monotone: Monotone | None,
+    draws: FeatureDraws,
     *,
     exact: bool,
 ) -> Grower:
     """The grower for `stopping`."""
     if params.stopping == "paper":
-        return PaperGrower(scanner, Paper(slots, params.sigma, monotone=monotone), params)
+        rule = Paper(slots, params.sigma, monotone=monotone)
+        return PaperGrower(scanner, rule, params, draws)
     finder = SplitFinder(
         slots, sigma=params.sigma, l2=params.l2, charge=params.category_penalty, monotone=monotone
     )
-    return AdaptiveGrower(scanner, finder, Adaptive(params.rho), loss, params, exact=exact)
+    return AdaptiveGrower(
+        scanner, finder, Adaptive(params.rho), loss, params, exact=exact, draws=draws
+    )
 
 
 def plan_while_reading(
