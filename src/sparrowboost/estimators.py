@@ -22,6 +22,7 @@ from sklearn.utils.validation import (
 )
 
 from sparrowboost.learner.events import Callback
+from sparrowboost.learner.interactions import Given as Sets
 from sparrowboost.learner.params import Params, warn_renamed
 from sparrowboost.learner.stopping import L2, RHO, SIGMA
 from sparrowboost.learner.training import train
@@ -124,6 +125,15 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     monotone_constraints : mapping, sequence or None, default=None
         Features whose effect has a sign: {name: 1 | -1 | 0}, or one such number per feature. 1: the
         score never falls when the feature grows. None: no constraints.
+    colsample_bytree : float, default=1.0
+        Share of the features, rounded up, that a tree may split on; drawn for each tree. 1: all.
+    colsample_bynode : float, default=1.0
+        Share of the tree's features, rounded up, that a leaf may be split on; drawn for each leaf.
+        1: all.
+    interaction_constraints : list, "pairwise", "no_interactions" or None, default=None
+        Features that may interact, as a list of lists of names or numbers: two may be on the way to
+        one leaf if a list has both. A feature of no list is used alone. "pairwise": any two
+        features. None: no constraints.
     importance_type : {"gain", "splits"}, default="gain"
         What `feature_importances_` counts: the loss that a feature's splits remove, or their
         number. Features of many values are split often, so "splits" can mislead.
@@ -131,9 +141,10 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Threads, also for `predict`. None and -1: as many as this process may use. The model does
         not depend on it.
     random_state : int, Generator, RandomState or None, default=None
-        Seed of the shuffle, the samples, and the validation rows. The same number gives the same
-        model. None draws from numpy's global generator; the model then varies from fit to fit,
-        except on tables of up to 200,000 rows without rows set aside.
+        Seed of the shuffle, the samples, the drawn features and the validation rows. The same
+        number gives the same model. None draws from numpy's global generator; the model then varies
+        from fit to fit, except on tables of up to 200,000 rows of which no rows are set aside and
+        no features drawn.
     verbose : int, default=0
         0 is silent, as usual in scikit-learn; 1 shows progress.
 
@@ -210,6 +221,9 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         class_weight: str | Mapping[Any, float] | None = None,
         categorical_features: Sequence[Any] | None = None,
         monotone_constraints: Mapping[str, int] | Sequence[int] | None = None,
+        colsample_bytree: float = 1.0,
+        colsample_bynode: float = 1.0,
+        interaction_constraints: Sets = None,
         importance_type: str = "gain",
         n_jobs: int | None = None,
         random_state: RandomState = None,
@@ -237,6 +251,9 @@ class SparrowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.class_weight = class_weight
         self.categorical_features = categorical_features
         self.monotone_constraints = monotone_constraints
+        self.colsample_bytree = colsample_bytree
+        self.colsample_bynode = colsample_bynode
+        self.interaction_constraints = interaction_constraints
         self.importance_type = importance_type
         self.n_jobs = n_jobs
         self.random_state = random_state

@@ -46,7 +46,8 @@ def test_a_store_may_be_trained_on_and_has_its_columns(folder, tmp_path, sparrow
 
 
 def test_every_parameter_of_the_learner_is_an_option():
-    known = {name for name, _, _ in LEARNER + PAPER} | {"monotone_constraints"}
+    constraints = {"monotone_constraints", "interaction_constraints"}
+    known = {name for name, _, _ in LEARNER + PAPER} | constraints
     assert known == {field.name for field in fields(Params)}
 
 
@@ -72,17 +73,20 @@ def test_options_reach_the_learner(folder, tmp_path, sparrow, monkeypatch):
         "n_estimators": 7, "learning_rate": 0.25, "max_leaves": 5, "max_depth": 3,
         "min_child_weight": 1.5, "l2": 3.0, "category_penalty": 0.5, "loss": "exponential",
         "stopping": "paper", "sample_size": 1000, "theta": 0.4, "rho": 0.2, "sigma": 0.01,
-        "gamma_0": 0.2, "early_stopping_rounds": 4, "eval_metric": "auc",
+        "gamma_0": 0.2, "early_stopping_rounds": 4, "eval_metric": "auc", "colsample_bytree": 0.5,
+        "colsample_bynode": 0.8,
     }  # fmt: skip
     options = [part for name, value in values.items()
                for part in ("--" + name.replace("_", "-"), value)]  # fmt: skip
     call = ["train", folder / "t.csv", "--label", "y", "-o", tmp_path / "m.json", *options]
     extra = ["--monotone", "x=1,count=-1", "--balanced", "--seed", 5, "--jobs", 1]
     extra += ["--validation-fraction", 0.2, "--memory", "1GB", "-q"]
+    extra += ["--interaction-constraints", "x,count;x,kind"]
     assert sparrow(*call, *extra)[0] == 0
     constraints = {"x": 1, "count": -1}
     assert {name: got[name] for name in values} == values
     assert got["monotone_constraints"] == constraints
+    assert got["interaction_constraints"] == [["x", "count"], ["x", "kind"]]
     assert got["class_weight"] == "balanced"
     assert (got["random_state"], got["n_jobs"], got["memory_limit"]) == (5, 1, "1GB")
     assert got["valid"].n_rows == 600

@@ -76,13 +76,14 @@ def cases(draw, kinds=(0, 1), max_bins=12, **options):
 
 def split(
     run, case, l2=0.5, category_l2=1.5, min_weight=1 / 128, noise=0.0, monotone=None,
-    bounds=(-np.inf, np.inf),
+    bounds=(-np.inf, np.inf), features=None,
 ):  # fmt: skip
+    features = np.arange(len(case.n_bins)) if features is None else np.array(features, np.int64)
     sign = np.zeros(len(case.n_bins), np.int8) if monotone is None else np.array(monotone, np.int8)
     work, found = np.full((2, 256), np.nan), np.full(5, np.nan)
     mask = np.full(4, 0x1234567812345678, np.uint64)
     run(
-        case.hist, case.offset, case.n_bins, case.category, l2, category_l2, min_weight,
+        case.hist, case.offset, case.n_bins, case.category, features, l2, category_l2, min_weight,
         np.full(len(case.n_bins), noise), sign, *bounds, work, found, mask,
     )  # fmt: skip
     return found, mask
@@ -122,7 +123,7 @@ def charge_of(case, j, noise):
     return subset_charge([sum(case.weights(j, [b])) for b in case.used(j)], noise)
 
 
-def best_gain(case, l2, category_l2, min_weight, noise, monotone=None, bounds=None):
+def best_gain(case, l2, category_l2, min_weight, noise, monotone=None, bounds=None, features=None):
     """The best gain over all candidates, one after the other."""
 
     def gain_of(case, j, left, l2, min_weight):
@@ -131,7 +132,7 @@ def best_gain(case, l2, category_l2, min_weight, noise, monotone=None, bounds=No
         return bounded_gain_of(case, j, left, l2, min_weight, monotone[j], bounds)
 
     gains = [0.0]
-    for j in range(len(case.n_bins)):
+    for j in range(len(case.n_bins)) if features is None else features:
         if not case.category[j]:
             gains += [gain_of(case, j, left, l2, min_weight) for left in case.cuts(j)]
             continue
@@ -180,6 +181,24 @@ def test_the_best_gain_is_that_of_trying_everything(case, how):
     for run in (best_split, best_split.py_func):
         found, _ = split(run, case, **how)
         np.testing.assert_allclose(found[0], best, rtol=1e-9, atol=1e-9)
+
+
+some_features = st.sets(st.integers(0, 3))  # those of them that there are
+
+
+@given(cases(), options, some_features)
+def test_the_best_gain_of_some_features_is_that_of_trying_these(case, how, features):
+    features = [j for j in sorted(features) if j < len(case.n_bins)]
+    best = best_gain(case, **how, features=features)
+    if not distinct_leans(case, how["category_l2"]):
+        return
+    for run in (best_split, best_split.py_func):
+        found, mask = split(run, case, **how, features=features)
+        np.testing.assert_allclose(found[0], best, rtol=1e-9, atol=1e-9)
+        if found[0] == 0:
+            assert found.tolist() == [0] * 5 and mask.tolist() == [0] * 4
+        else:
+            assert int(found[1]) in features
 
 
 signs = st.lists(st.sampled_from([-1, 0, 1]), min_size=4, max_size=4)  # the first of them, of d
@@ -472,11 +491,21 @@ def test_missing_values_alone_on_a_side_are_in_any_order(sign):
             assert found[0] == 20 and not in_mask(mask, 3)
 
 
-def edge(run, case, scale=(1.0, 1.0), monotone=None):
+def edge(run, case, scale=(1.0, 1.0), monotone=None, features=None):
+    features = np.arange(len(case.n_bins)) if features is None else np.array(features, np.int64)
     sign = np.zeros(len(case.n_bins), np.int8) if monotone is None else np.array(monotone, np.int8)
     found, mask = np.full(3, np.nan), np.full(4, 99, np.uint64)
-    features = case.hist, case.offset, case.n_bins, case.category
-    run(*features, sign, np.array(scale), found, mask)
+    run(
+        case.hist,
+        case.offset,
+        case.n_bins,
+        case.category,
+        features,
+        sign,
+        np.array(scale),
+        found,
+        mask,
+    )
     return found, mask
 
 
@@ -486,12 +515,19 @@ def edge_of(case, j, left, scale):
     return 2 * (l1 * scale[1] - l0 * scale[0]) - (t1 * scale[1] - t0 * scale[0])
 
 
-@given(cases(), st.sampled_from([(1.0, 1.0), (0.25, 4.0), (2.0, 0.5)]), st.none() | signs)
-def test_the_best_edge_is_that_of_trying_everything(case, scale, monotone):
+@given(
+    cases(),
+    st.sampled_from([(1.0, 1.0), (0.25, 4.0), (2.0, 0.5)]),
+    st.none() | signs,
+    st.none() | some_features,
+)
+def test_the_best_edge_is_that_of_trying_everything(case, scale, monotone, features):
+    every = range(len(case.n_bins))
+    features = [j for j in every if features is None or j in features]
     if monotone is not None:
         monotone = np.where(case.category, 0, monotone[: len(case.n_bins)])
     best = 0.0
-    for j in range(len(case.n_bins)):
+    for j in features:
         last = int(case.n_bins[j]) - 1
         single = [[b] for b in case.slots(j)]
         cuts = [left for left in case.cuts(j) if len(left) <= last]  # some bin is left for right
@@ -505,12 +541,13 @@ def test_the_best_edge_is_that_of_trying_everything(case, scale, monotone):
             if len(sides) == 2 and not wrong:  # both have weight
                 best = max(best, abs(signed))
     for run in (best_edge, best_edge.py_func):
-        found, mask = edge(run, case, scale, monotone)
+        found, mask = edge(run, case, scale, monotone, features)
         assert found[0] == best  # every number here is a multiple of 1/256: exact
         if best == 0:
             assert found.tolist() == [0] * 3 and mask.tolist() == [0] * 4
             continue
         j = int(found[1])
+        assert j in features
         left = left_of(mask, 256)
         assert set(left) <= set(case.slots(j))
         assert edge_of(case, j, left, scale) == found[2] * best

@@ -104,6 +104,16 @@ def test_a_training_that_crashes_again_and_again_gives_the_same_model(dataset, k
     assert events[-1].n_samples == last[-1].n_samples or kind == "whole"
 
 
+def test_scans_of_a_whole_table_go_on_where_they_were(dataset, tmp_path, monkeypatch):
+    # The paper's rules end a scan within the sample, and the next one begins there.
+    set_constants(monkeypatch, save_seconds=0.0, sample_block_rows=256)
+    how = {"sample_size": "auto"}
+    straight = run(dataset, "paper", **how)
+    with pytest.raises(CrashError):
+        run(dataset, "paper", checkpoint=tmp_path, callbacks=[crash_at(9)], **how)
+    assert_same_trees(run(dataset, "paper", checkpoint=tmp_path, **how), straight)
+
+
 @pytest.mark.slow
 def test_a_training_that_has_ended_gives_its_model_again(dataset, kind, tmp_path):
     first = run(dataset, kind, checkpoint=tmp_path)

@@ -39,6 +39,9 @@ WRONG = {
         np.array([[1]]),
         np.array([3]),
     ),
+    "colsample_bytree": (0, -0.5, 1.01, np.nan, "1", None, True),
+    "colsample_bynode": (0, -0.5, 1.01, np.nan, "1", None, True),
+    "interaction_constraints": (1, "all", "", [], [[]], ["a"], [0], [[0.5]], [[True]], {"a": 1}),
     "early_stopping_rounds": (0, -1, 1.5, "10", True),
     "eval_metric": ("accuracy", "", None, ["auc"]),
 }
@@ -69,6 +72,9 @@ def test_a_wrong_value_is_refused_and_its_parameter_named(name, value):
         {"monotone_constraints": None},
         {"monotone_constraints": {"a": 1, "b": -1, "c": 0}},
         {"monotone_constraints": [np.int8(1), 0, -1]},
+        {"colsample_bytree": 1, "colsample_bynode": np.float32(0.01)},
+        {"interaction_constraints": "pairwise"},
+        {"interaction_constraints": [["a", "b"], (0, np.int64(3)), {"c"}, range(2)]},
     ],
 )
 def test_a_right_value_is_taken_as_it_is(right):

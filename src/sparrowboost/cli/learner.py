@@ -51,6 +51,16 @@ LEARNER: tuple[Option, ...] = (
     ("power", float, "power of the variance of --loss tweedie (default: 1.5)"),
     ("sample_size", _rows, "rows in memory, or auto (default: auto)"),
     (
+        "colsample_bytree",
+        float,
+        "share of the features that each tree may split on (default: 1.0)",
+    ),
+    (
+        "colsample_bynode",
+        float,
+        "share of the tree's features that each leaf may be split on (default: 1.0)",
+    ),
+    (
         "early_stopping_rounds",
         int,
         "stop after this many trees without a better validation score (default: never)",
@@ -97,6 +107,11 @@ def add_learner(parser: Any) -> None:
         help="features with which the score may only rise (1) or only fall (-1)",
     )
     learner.add_argument(
+        "--interaction-constraints",
+        metavar="A,B;B,C",
+        help="sets of features that may interact; or pairwise or no_interactions",
+    )
+    learner.add_argument(
         "--balanced", action="store_true", help="give both labels the same total weight"
     )
     paper = parser.add_argument_group(
@@ -138,4 +153,16 @@ def learner_params(args: argparse.Namespace) -> dict[str, Any]:
             params["monotone_constraints"] = {name: int(sign) for name, _, sign in pairs}
         except ValueError:
             raise DataError("--monotone: give features and signs as A=1,B=-1.") from None
+    if args.interaction_constraints is not None:
+        params["interaction_constraints"] = _sets(args.interaction_constraints)
     return params
+
+
+def _sets(text: str) -> str | list[list[str]]:
+    """Sets of features as they are written in an option, or one of the words instead."""
+    if text in ("pairwise", "no_interactions"):
+        return text
+    sets = [one.split(",") for one in text.split(";")]
+    if not all(name for one in sets for name in one):
+        raise DataError("--interaction-constraints: give sets of features as 'A,B;B,C'.")
+    return sets

@@ -181,6 +181,7 @@ def best_split(
     offset,
     n_bins,
     category,
+    features,
     l2,
     category_l2,
     min_weight,
@@ -192,7 +193,7 @@ def best_split(
     found,
     mask,
 ):
-    """The split that reduces the loss most, over all features.
+    """The split that reduces the loss most, over some features.
 
         gain = L**2 / (W_L + l2) + R**2 / (W_R + l2) - T**2 / (W + l2)
 
@@ -211,6 +212,7 @@ def best_split(
     offset      (d,)       uint64   IN   first slot of each feature
     n_bins      (d,)       int64    IN   the last bin of each feature holds missing values
     category    (d,)       uint8    IN   1 = categorical
+    features    (m,)       int64    IN   features to split on, ascending
     l2          float               IN
     category_l2 float               IN   l2 of categorical features
     min_weight  float               IN   minimum weight of a side, above 0
@@ -230,7 +232,7 @@ def best_split(
     """
     found[:] = 0.0
     mask[:] = np.uint64(0)
-    for j in range(n_bins.shape[0]):
+    for j in features:
         first = np.int64(offset[j])
         last = n_bins[j] - 1  # the bin of missing values
         negative = 0.0
@@ -257,12 +259,13 @@ def best_split(
 
 
 @kernel
-def best_edge(hist, offset, n_bins, category, monotone, scale, found, mask):
+def best_edge(hist, offset, n_bins, category, features, monotone, scale, found, mask):
     """The rule with the largest edge, |L - R|: +1 on one side of a split and -1 on the other.
 
     Both sides must have weight. Rules against the direction of a monotone feature are skipped.
 
-    hist, offset, n_bins, category, monotone: as for `best_split`; only single categories are tried
+    hist, offset, n_bins, category, features, monotone: as for `best_split`; of categories, only
+    single ones are tried
     scale (2,) float64  IN   factor of the weights of each label
     found (3,) float64  OUT  edge, feature, and the sign of the side whose bins are in `mask`
     mask  (4,) uint64   OUT
@@ -270,7 +273,7 @@ def best_edge(hist, offset, n_bins, category, monotone, scale, found, mask):
     found[:] = 0.0
     mask[:] = np.uint64(0)
     best = 0.0
-    for j in range(n_bins.shape[0]):
+    for j in features:
         first = np.int64(offset[j])
         last = n_bins[j] - 1
         total = 0.0

@@ -28,7 +28,7 @@ def boost(
         why, sample = "resumed", schedule.sample
     else:
         why, sample = "first", schedule.first()
-    scanner.load(sample)
+    scanner.load(sample, scanner.cursor)  # restored, if resumed
     if not saver.resumed:
         saver.save(model)
     stop = notifier.tell_sample(model, why, schedule.look)

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from sparrowboost.learner.interactions import Interactions
 from sparrowboost.learner.params import RENAMED, Params
 from sparrowboost.model.model import Model, load_model
 from sparrowboost.runtime.disk import (
@@ -65,6 +66,8 @@ def identity(dataset: Dataset, params: Params, seed: int, *, validated: bool) ->
         constraints = dict(sorted(constraints.items()))
     elif constraints is not None:
         constraints = [int(sign) for sign in constraints]
+    interactions = Interactions.of(given.pop("interaction_constraints"), dataset.binning)
+    sets = None if interactions is None else interactions.to_json()
     bins = json.dumps(dataset.binning.to_json(), sort_keys=True).encode()
     rows = np.column_stack((dataset.block_rows, dataset.block_label)).astype(np.int64)
     data = {
@@ -76,7 +79,11 @@ def identity(dataset: Dataset, params: Params, seed: int, *, validated: bool) ->
     }
     return {
         "data": data,
-        "parameters": {**given, "monotone_constraints": constraints},
+        "parameters": {
+            **given,
+            "monotone_constraints": constraints,
+            "interaction_constraints": sets,
+        },
         "random_state": seed,
         "validated": validated,
     }
@@ -151,10 +158,10 @@ class Checkpoint:
 
     def _check_run(self, run: Mapping[str, Any]) -> None:
         parameters = {RENAMED.get(name, name): value for name, value in run["parameters"].items()}
-        # Earlier versions did not have all parameters: theirs are the defaults.
+        # A version that did not have a parameter trained as its default does now.
         defaults = {field.name: field.default for field in fields(Params)}
-        known = {name: defaults[name] for name in self._run["parameters"]}
-        run = {**run, "parameters": known | parameters}
+        defaults = {name: defaults[name] for name in self._run["parameters"]}
+        run = {**run, "parameters": {**defaults, **parameters}}
         words = {
             "data": "data",
             "parameters": "parameters",

@@ -10,6 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from sparrowboost.kernels.splits import SUBSET_NOISE
+from sparrowboost.learner.features import FeatureDraws, TreeFeatures
+from sparrowboost.learner.interactions import Features
 from sparrowboost.learner.leaf_values import LeafValues, allowed_values
 from sparrowboost.learner.monotone import FREE, Bounds
 from sparrowboost.learner.params import Params
@@ -37,6 +39,8 @@ class Leaf:
 
     number: int
     depth: int
+    features: Features  # that it may be split on
+    used: frozenset[int] = frozenset()  # features of the splits above it
     bounds: Bounds = FREE  # of the values of splits
     split: Split | None = None
     gain: float = 0.0  # of that split
@@ -90,9 +94,11 @@ class AdaptiveGrower:
         params: Params,
         *,
         exact: bool,
+        draws: FeatureDraws | None = None,
     ) -> None:
         self._scanner, self._finder, self._rule = scanner, finder, rule
         self._leaf_values = leaf_values
+        self._draws = draws or FeatureDraws(scanner.slots.n_features)
         self._exact = exact
         self._rate, self._max_leaves = params.learning_rate, params.max_leaves
         self._max_depth = max_depth(params)
@@ -113,13 +119,18 @@ class AdaptiveGrower:
         self._fitted = state["grower"][2:].copy()
 
     def grow(self, model: Model) -> GrownTree | None:
+        trees = (self._grow(model, features) for features in self._draws.of_tree(model.n_trees))
+        return next((tree for tree in trees if tree is not None), None)
+
+    def _grow(self, model: Model, features: TreeFeatures) -> GrownTree | None:
+        """The next tree, of these features."""
         scanner = self._scanner
         tree = scanner.start(model.forest, model.n_trees)
         scanner.extend(scanner.sample.n_blocks if self._exact else self._start)
         self._heaviest = scanner.sample.heaviest
         all_v = max(scanner.evidence[0].variance, TINY)
         self._fitted_per_v = self._fitted / all_v
-        leaves = [self._look(Leaf(0, 0))]
+        leaves = [self._look(Leaf(0, 0, features.of_leaf(0, frozenset())))]
         fitted = np.zeros_like(self._fitted)
         root: Split | None = None
         proved, chances = 0, []
@@ -149,11 +160,14 @@ class AdaptiveGrower:
             final = tree.n_leaves + 1 == self._max_leaves or leaf.depth == self._max_depth
             right = scanner.split(leaf.number, split.feature, split.mask, gain, final=final)
             leaf.bounds, bounds = self._finder.part(split, scanner.sample.unit, leaf.bounds)
-            other = Leaf(right, leaf.depth, bounds)
+            leaf.used |= {split.feature}
+            other = Leaf(right, leaf.depth, leaf.features, leaf.used, bounds)
             leaves.append(other)
             if final:
                 leaf.see(None)
             else:
+                leaf.features = features.of_leaf(2 * right - 1, leaf.used)
+                other.features = features.of_leaf(2 * right, leaf.used)
                 self._look(leaf)
                 self._look(other)
         # Half of what this tree took; if that suffices, the next tree starts with half of it again.
@@ -196,6 +210,7 @@ class AdaptiveGrower:
             scanner.bundles,
             leaf.bounds,
             self._fitted_per_v,
+            leaf.features,
         )
         leaf.see(split)
         return leaf

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sparrowboost.learner.features import FeatureDraws, TreeFeatures
 from sparrowboost.learner.grower import GROWTH, max_depth
 from sparrowboost.learner.monotone import FREE, Bounds
 from sparrowboost.learner.params import Params
@@ -33,7 +34,9 @@ class PaperGrower:
         scanner: Scanner,
         rule: Paper,
         params: Params,
+        draws: FeatureDraws | None = None,
     ) -> None:
+        self._draws = draws or FeatureDraws(scanner.slots.n_features)
         self._scanner, self._rule, self._rate = scanner, rule, params.learning_rate
         self._max_leaves, self._max_depth = params.max_leaves, max_depth(params)
         self._gamma = params.gamma_0  # the first target of the next tree
@@ -46,9 +49,15 @@ class PaperGrower:
         self._gamma = float(state["grower"][0])
 
     def grow(self, model: Model) -> GrownTree | None:
+        trees = (self._grow(model, features) for features in self._draws.of_tree(model.n_trees))
+        return next((tree for tree in trees if tree is not None), None)
+
+    def _grow(self, model: Model, features: TreeFeatures) -> GrownTree | None:
+        """The next tree, of these features."""
         scanner = self._scanner
         tree = scanner.start(model.forest, model.n_trees)
-        depth, value, bounds = [0], [0.0], [FREE]
+        depth, value, bounds, used = [0], [0.0], [FREE], [frozenset[int]()]
+        self._features = [features.of_leaf(0, used[0])]  # that each leaf may be split on
         fired: list[tuple[Edge, float]] = []
         run_rows = 0
         gamma = self._gamma
@@ -63,6 +72,11 @@ class PaperGrower:
             scanner.split(leaf, rule.feature, rule.mask, gain, final=True)  # scanned anew anyway
             depth[leaf] += 1
             depth.append(depth[leaf])
+            used[leaf] |= {rule.feature}
+            used.append(used[leaf])
+            node = 2 * tree.n_leaves - 2  # the right side; the left one comes before it
+            self._features[leaf] = features.of_leaf(node - 1, used[leaf])
+            self._features.append(features.of_leaf(node, used[leaf]))
             step = rule.sign * self._step(gamma)
             own, left, right = value[leaf], value[leaf] + step, value[leaf] - step
             bounds[leaf], other = self._rule.part(rule, bounds[leaf], own, left, right)
@@ -113,6 +127,7 @@ class PaperGrower:
                         scanner.rows_in(leaf),
                         value[leaf],
                         scanner.bundles,
+                        self._features[leaf],
                     )
                     if rule is not None:
                         rules[leaf] = rule

@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from sparrowboost.learner.interactions import Given as Sets
+from sparrowboost.learner.interactions import check_interactions
 from sparrowboost.learner.stopping import L2, RHO, SIGMA
 from sparrowboost.model.losses import LOSSES
 from sparrowboost.model.metrics import METRICS, default_metric
@@ -87,6 +89,16 @@ class Params:
         Features whose effect has a sign: {name: 1 | -1 | 0}, or one such number per feature. 1: the
         score never falls when the feature grows and all others stay; -1: it never rises. Categories
         have no order and cannot be constrained; missing values may have any score.
+    colsample_bytree : float
+        Share of the features, rounded up, that a tree may split on; drawn for each tree. 1: all.
+        Less helps where many features say the same or nothing.
+    colsample_bynode : float
+        Share of the tree's features, rounded up, that a leaf may be split on; drawn for each leaf.
+        1: all.
+    interaction_constraints : list, "pairwise", "no_interactions" or None
+        Features that may interact, as a list of lists of names or numbers: two may be on the way to
+        one leaf if a list has both, three if a list has all three. A feature of no list is used
+        alone. "pairwise": any two features. "no_interactions": none. None: no constraints.
     early_stopping_rounds : int or None
         Stop when the validation score has not improved for this many trees, and keep the best
         model. Where samples are drawn, a fresh, larger one is tried first; training stops if the
@@ -132,6 +144,9 @@ class Params:
     power: float = 1.5
     sample_size: int | Literal["auto"] = "auto"
     monotone_constraints: Mapping[str, int] | Sequence[int] | None = None
+    colsample_bytree: float = 1.0
+    colsample_bynode: float = 1.0
+    interaction_constraints: Sets = None
     early_stopping_rounds: int | None = None
     eval_metric: str = "auto"
     stopping: Literal["adaptive", "paper"] = "adaptive"
@@ -154,7 +169,10 @@ class Params:
         self._number("rho", 0, 1, low_too=True)
         self._number("sigma", 0, 1)
         self._number("gamma_0", 0, 0.5)
+        self._number("colsample_bytree", 0, 1, high_too=True)
+        self._number("colsample_bynode", 0, 1, high_too=True)
         self._signs("monotone_constraints")
+        check_interactions(self.interaction_constraints)
         self._number("alpha", 0, 1)
         self._number("power", 1, 2)
         self._one_of("loss", (AUTO, *LOSSES, *REGRESSION_LOSSES))
@@ -197,15 +215,24 @@ class Params:
             also = f" or {may_be!r}" if may_be != () else ""
             raise DataError(f"{name}={value!r}: give an integer of at least {low}{also}.")
 
-    def _number(self, name: str, low: float, high: float, *, low_too: bool = False) -> None:
+    def _number(
+        self,
+        name: str,
+        low: float,
+        high: float,
+        *,
+        low_too: bool = False,
+        high_too: bool = False,
+    ) -> None:
         value = getattr(self, name)
         try:
-            inside = low < value < high or (low_too and value == low)
+            at_end = (low_too and value == low) or (high_too and value == high)
+            inside = low < value < high or at_end
         except TypeError:
             inside = False
         if not inside or isinstance(value, bool):
             above = "of at least" if low_too else "above"
-            below = f" and below {high:g}" if high < math.inf else ""
+            below = f" and {'at most' if high_too else 'below'} {high:g}" if high < math.inf else ""
             raise DataError(f"{name}={value!r}: give a number {above} {low:g}{below}.")
 
     def _signs(self, name: str) -> None:

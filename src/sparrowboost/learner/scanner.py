@@ -65,8 +65,8 @@ class Scanner:
     def _make_evidence(self, slots: Slots) -> Any:
         return Evidence(slots, paired=self._curved)
 
-    def load(self, sample: Any) -> None:
-        """Scan this sample from now on."""
+    def load(self, sample: Any, cursor: int = 0) -> None:
+        """Scan this sample from now on, from this block."""
         self.sample, self.bundles = sample, None
         self._split_by, self._strides = sample.bins.reshape(-1), sample.bins.strides
         if sample.whole:
@@ -84,7 +84,7 @@ class Scanner:
         self._order = np.empty(sample.n, np.uint16)
         shape = (sample.n_blocks, len(self.evidence))
         self._begin, self._count = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
-        self.cursor = 0
+        self.cursor = cursor
 
     def state(self) -> dict[str, Any]:
         return {"scanner": np.array([self.rows_scanned, self.cursor])}

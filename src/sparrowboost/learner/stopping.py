@@ -27,6 +27,7 @@ import numpy.typing as npt
 from sparrowboost.kernels.splits import best_edge, best_split
 from sparrowboost.learner.bundles import Bundles
 from sparrowboost.learner.evidence import Evidence, Slots
+from sparrowboost.learner.interactions import Features
 from sparrowboost.learner.monotone import FREE, Bounds, Floats, Monotone
 from sparrowboost.model.tree import MASK_WORDS, Mask
 
@@ -122,8 +123,9 @@ class SplitFinder:
         monotone: Monotone | None = None,
     ) -> None:
         self._slots, self._l2, self._charge, self.monotone = slots, l2, charge, monotone
-        self._sign = signs(monotone, slots)
-        # Each feature has an equal share of sigma, and its candidates equal shares of that. A
+        self._sign, self._every = signs(monotone, slots), np.arange(slots.n_features)
+        # Each feature has an equal share of sigma, and its candidates equal shares of that, also
+        # where only some features may be split on: another draw may try the others. A
         # number is cut between any two bins, with missing values on either side; of categories,
         # one stands against the rest, or (see `b_of`) a subset.
         b = np.log(slots.n_features * np.maximum(2 * slots.n_bins, 1) / sigma)
@@ -166,12 +168,14 @@ class SplitFinder:
         bundles: Bundles | None = None,
         bounds: Bounds = FREE,
         fitted: Floats | None = None,
+        features: Features | None = None,
     ) -> Split | None:
         """The best split, or None if no split leaves weight on both sides.
 
         An ordinary row weighs `unit`, the heaviest of the sample `heaviest`. The evidence may be of
         bundles. Values of the sides are kept within `bounds`. `fitted` (d,) is how much of the
-        noise of a feature's categories earlier trees have fitted, per unit of V.
+        noise of a feature's categories earlier trees have fitted, per unit of V. `features` (m,)
+        are those to split on; all by default.
         """
         w0, w1 = evidence.weights.tolist()
         v, weight = evidence.variance, w0 + w1
@@ -186,6 +190,7 @@ class SplitFinder:
             self._slots.offset,
             self._slots.n_bins,
             self._slots.category,
+            self._every if features is None else features,
             self._l2 * unit,
             (self._l2 + CATEGORY_L2) * unit,
             max(min_weight * unit, MIN_SHARE * weight),
@@ -292,20 +297,26 @@ class Paper:
         return float(np.log(4 * self.slots.n / self.sigma))
 
     def best(
-        self, evidence: Evidence, n_rows: int, value: float, bundles: Bundles | None = None
+        self,
+        evidence: Evidence,
+        n_rows: int,
+        value: float,
+        bundles: Bundles | None = None,
+        features: Features | None = None,
     ) -> Edge | None:
         """The best rule for a leaf to which the tree so far gives this value.
 
         The weights in the evidence are from before the tree; in a leaf, all change by
-        exp(-y value).
+        exp(-y value). `features` (m,) are those to split on; all by default.
         """
         scale = np.exp(np.array([value, -value]))
         weight = float((evidence.weights * scale).sum())
         found, mask = np.empty(3), np.empty(MASK_WORDS, np.uint64)
         slots = self.slots
         hist = evidence.hist if bundles is None else bundles.unpack(evidence.hist)
-        monotone = signs(self.monotone, slots)
-        best_edge(hist, slots.offset, slots.n_bins, slots.category, monotone, scale, found, mask)
+        some = np.arange(slots.n_features) if features is None else features
+        of = slots.offset, slots.n_bins, slots.category, some, signs(self.monotone, slots)
+        best_edge(hist, *of, scale, found, mask)
         edge, feature, sign = found.tolist()
         if edge <= 0 or weight <= 0:
             return None

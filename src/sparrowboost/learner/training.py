@@ -14,7 +14,9 @@ from sparrowboost.learner.boost import boost
 from sparrowboost.learner.checkpoint import STRATA, Checkpoint, Owner, Saver, identity
 from sparrowboost.learner.events import Callback
 from sparrowboost.learner.evidence import Slots
+from sparrowboost.learner.features import FeatureDraws
 from sparrowboost.learner.grower import AdaptiveGrower, Grower
+from sparrowboost.learner.interactions import Interactions
 from sparrowboost.learner.leaf_values import label_values, number_values
 from sparrowboost.learner.monotone import Monotone
 from sparrowboost.learner.notifier import Bar, Notifier
@@ -108,7 +110,7 @@ def train(
         0 is silent; 1 shows a progress bar on a terminal, else log lines.
     **params
         See `sparrowboost.Params`: n_estimators, learning_rate, max_leaves, max_depth, loss,
-        stopping, sample_size, theta, monotone_constraints, early_stopping_rounds, ...
+        stopping, sample_size, theta, colsample_bytree, monotone_constraints, ...
 
     Returns
     -------
@@ -145,6 +147,13 @@ def train(
     n_jobs, seed = check_jobs(n_jobs), check_seed(random_state)
     limit = apply_limit(memory_limit)
     monotone = Monotone.of(p.monotone_constraints, dataset.binning)
+    draws = FeatureDraws(
+        len(dataset.binning.names),
+        bytree=p.colsample_bytree,
+        bynode=p.colsample_bynode,
+        interactions=Interactions.of(p.interaction_constraints, dataset.binning),
+        seed=seed,
+    )
     slots = Slots.of(dataset.binning)
     with ExitStack() as stack:
         progress = stack.enter_context(make_progress(verbose))
@@ -188,7 +197,7 @@ def train(
         )
         stack.enter_context(closing(sampler))
         schedule = SampleSchedule(sampler, sizes, p.theta, rate=p.learning_rate, workers=workers)
-        grower = make_grower(p, scanner, slots, model, monotone, exact=sizes.whole)
+        grower = make_grower(p, scanner, slots, model, monotone, draws, exact=sizes.whole)
         task = stack.enter_context(progress.task("training", p.n_estimators, "trees"))
         notifier = Notifier([Bar(task), *callbacks, SoundnessMonitor()], scanner, sampler)
         owners: list[Owner] = [schedule, scanner, grower, notifier]
@@ -262,18 +271,22 @@ def make_grower(
     slots: Slots,
     model: Model,
     monotone: Monotone | None,
+    draws: FeatureDraws,
     *,
     exact: bool,
 ) -> Grower:
     """The grower for `stopping`."""
     if params.stopping == "paper":
-        return PaperGrower(scanner, Paper(slots, params.sigma, monotone=monotone), params)
+        rule = Paper(slots, params.sigma, monotone=monotone)
+        return PaperGrower(scanner, rule, params, draws)
     finder = SplitFinder(
         slots, sigma=params.sigma, l2=params.l2, charge=params.category_penalty, monotone=monotone
     )
     loss = model.regression
     values = label_values(get_loss(model.loss)) if loss is None else number_values(loss)
-    return AdaptiveGrower(scanner, finder, Adaptive(params.rho), values, params, exact=exact)
+    return AdaptiveGrower(
+        scanner, finder, Adaptive(params.rho), values, params, exact=exact, draws=draws
+    )
 
 
 def plan_while_reading(

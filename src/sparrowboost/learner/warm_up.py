@@ -24,7 +24,8 @@ def warm_up() -> None:
     evidence.add_curved_rows(bins, label, w, u, False, *rows, 0, offset, hist.reshape(-1), v)
     evidence.add_leaf_sums(label, w, u, *rows, 1, np.zeros((1, 3)))
     evidence.add_squares(label, 0, 1, w, *rows, 0, mask, np.zeros(1))
-    features, sign = (hist, offset, n_bins, category), np.zeros(1, np.int8)
+    some, sign = np.zeros(1, np.int64), np.zeros(1, np.int8)
+    features = hist, offset, n_bins, category, some
     work, found = np.empty((2, 256)), np.empty(5)
     splits.best_split(*features, 1.0, 1.0, 1e-9, v[:1], sign, -1.0, 1.0, work, found, mask)
     spare = np.empty(2, np.uint16)
