@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sparrowboost import views as views
     from sparrowboost.crossval import cv as cv
     from sparrowboost.estimators import SparrowClassifier as SparrowClassifier
+    from sparrowboost.estimators import SparrowRegressor as SparrowRegressor
     from sparrowboost.learner.params import Params as Params
     from sparrowboost.learner.training import plan as plan
     from sparrowboost.learner.training import train as train
@@ -49,6 +50,7 @@ _HOME = {
     "ModelFileError": "runtime.errors",
     "Params": "learner.params",
     "SparrowClassifier": "estimators",
+    "SparrowRegressor": "estimators",
     "SparrowError": "runtime.errors",
     "StoreError": "runtime.errors",
     "cv": "crossval",

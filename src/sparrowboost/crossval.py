@@ -74,6 +74,7 @@ def cv(
     *,
     label: ColumnLike = None,
     weight: ColumnLike = None,
+    task: str | None = None,
     exclude: str | Iterable[Any] | None = None,
     categorical: str | Iterable[Any] | None = None,
     header: bool = True,
@@ -102,7 +103,7 @@ def cv(
     Parameters
     ----------
     data : Dataset, or anything that `ingest` reads
-    label, weight, exclude, categorical : as in `ingest`
+    label, weight, task, exclude, categorical : as in `ingest`
         None for a Dataset, which has its own.
     header, format, delimiter, decimal, thousands, date_format : as in `ingest`
         For files.
@@ -132,6 +133,7 @@ def cv(
             data,
             label=label,
             weight=weight,
+            task=task,
             exclude=exclude,
             categorical=categorical,
             header=header,
@@ -145,11 +147,12 @@ def cv(
             random_state=seed,
             verbose=verbose,
         )
-    elif any(each is not None for each in (label, weight, exclude, categorical)):
+    elif any(each is not None for each in (label, weight, task, exclude, categorical)):
         raise DataError(
             "a Dataset has its labels, weights, categories and features from ingest; pass "
-            "label=None, weight=None, exclude=None and categorical=None with it."
+            "label=None, weight=None, task=None, exclude=None and categorical=None with it."
         )
+    p = p.for_task(data.task)
     factors = class_factors(data, class_weight)
     if factors is not None:
         data = with_class_weight(data, factors)
@@ -157,10 +160,10 @@ def cv(
     curves = []
     with (
         make_progress(verbose) as progress,
-        progress.task(f"training {len(parts)} folds", len(parts) * p.n_estimators, "trees") as task,
+        progress.task(f"training {len(parts)} folds", len(parts) * p.n_estimators, "trees") as bar,
     ):
         for rows, valid in parts:
-            curves.append(_Curve(task, p.n_estimators))
+            curves.append(_Curve(bar, p.n_estimators))
             train(
                 rows,
                 valid=valid,

@@ -39,8 +39,8 @@ LEARNER: tuple[Option, ...] = (
     (
         "loss",
         str,
-        "for classes: logistic, exponential; for numbers: squared_error, absolute_error, huber, "
-        "quantile, poisson, gamma, tweedie (default: auto, the first of these)",
+        "logistic or exponential; for numbers squared_error, absolute_error, huber, quantile, "
+        "poisson, gamma or tweedie; auto is the first of these (default: auto)",
     ),
     (
         "alpha",
@@ -69,7 +69,7 @@ LEARNER: tuple[Option, ...] = (
         "eval_metric",
         str,
         "metric for early stopping: log_loss, auc, average_precision or exponential_loss; for "
-        "numbers rmse, mae, r2 or loss (default: auto, what the loss minimizes)",
+        "numbers rmse, mae, r2 or loss; auto is what the loss minimizes (default: auto)",
     ),
 )
 PAPER: tuple[Option, ...] = (

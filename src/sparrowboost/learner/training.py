@@ -136,8 +136,6 @@ def train(
     if not isinstance(dataset, Dataset):
         raise DataError(f"train takes a Dataset, got {type(dataset).__name__}; call ingest first.")
     p = p.for_task(dataset.task)
-    if dataset.targeted and class_weight is not None:
-        raise DataError("class_weight is for classes, and this data set has numbers as labels.")
     sets_of(valid)
     if p.early_stopping_rounds is not None and valid is None:
         raise DataError("early_stopping_rounds needs validation data; pass valid=...")

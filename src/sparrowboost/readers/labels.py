@@ -103,9 +103,12 @@ class LabelCoder:
             self._values.append(value)
             if len(self._values) > 2:
                 shown = ", ".join(map(str, sorted(self._values, key=str)))
+                numbers = all(isinstance(value, int | float) for value in self._values)
+                regress = "task='regression' (--task regression) to predict numbers, or "
                 raise DataError(
                     f"label {self._name!r} has more than 2 values ({shown}, ...); it must have 2. "
-                    "Pass positive=... (--positive) to train one value against the rest."
+                    f"Pass {regress if numbers else ''}positive=... (--positive) to train one "
+                    "value against the rest."
                 )
         return self._values.index(value)
 

@@ -61,7 +61,7 @@ def split(
     p, q = share_of(fraction).as_integer_ratio()
     numbering = RowNumbering.shuffled(dataset, check_seed(random_state))
     # A phase of half: the number of rows is rounded to the nearest.
-    return _both_parts(dataset, numbering, EvenFraction(p, q, (q // 2, q // 2)))
+    return _both_parts(dataset, numbering, EvenFraction(p, q, (q // 2,) * dataset.n_bands))
 
 
 def share_of(fraction: float) -> Fraction:
@@ -92,7 +92,8 @@ def folds(
     ----------
     dataset : Dataset
     n_folds : int
-        Every row is in exactly one fold; folds differ by at most one row, and by one positive.
+        Every row is in exactly one fold; folds differ by at most one row, and by one positive. Of
+        numbers, every fold has the same share of each of their ranges, to a row.
     random_state : int, Generator, RandomState or None
 
     Examples
@@ -107,7 +108,8 @@ def folds(
     n = int(n_folds)
     numbering = RowNumbering.shuffled(dataset, check_seed(random_state))
     # Phases in opposite order: a fold with one positive more than others has no extra negative.
-    parts = [EvenFraction(1, n, (n - 1 - k, k)) for k in range(n)]
+    phases = [[(n - 1 - k, k)[band % 2] for band in range(dataset.n_bands)] for k in range(n)]
+    parts = [EvenFraction(1, n, tuple(phase)) for phase in phases]
     return [_both_parts(dataset, numbering, part) for part in parts]
 
 
@@ -150,6 +152,8 @@ def class_factors(
     """
     if class_weight is None:
         return None
+    if dataset.targeted:
+        raise DataError("class_weight is for classes; the labels of this data set are numbers.")
     if isinstance(class_weight, str) and class_weight == "balanced":
         n, n_positive = dataset.n_rows, dataset.n_positive
         return n / (2 * (n - n_positive)), n / (2 * n_positive)
@@ -174,7 +178,7 @@ class EvenFraction:
 
     p: int
     q: int
-    phase: tuple[int, int]  # of negatives and positives
+    phase: tuple[int, ...]  # of negatives and positives, or of each band
 
     def holds(self, numbers: Counts, label: int) -> npt.NDArray[np.bool_]:
         return (numbers * self.p + self.phase[label]) % self.q >= self.q - self.p
@@ -195,8 +199,8 @@ class RowNumbering:
     def shuffled(cls, dataset: Dataset, seed: int) -> RowNumbering:
         start = np.empty(dataset.n_blocks, np.int64)
         rng = np.random.default_rng(seed)
-        for label in (0, 1):
-            order = rng.permutation(dataset.blocks_of(label))
+        for band in range(dataset.n_bands):
+            order = rng.permutation(dataset.blocks_of(band))
             rows = dataset.block_rows[order]
             start[order] = np.cumsum(rows) - rows
         return cls(seed, start)
@@ -248,6 +252,11 @@ class SelectedRows(View):
                     f"{part.p}/{part.q} of them and the rest; make parts larger, or give more "
                     "rows."
                 )
+        if not self.n_rows:
+            raise DataError(
+                f"there are too few rows ({base.n_rows}) for a part of {part.p}/{part.q} of them "
+                "and the rest; make parts larger, or give more rows."
+            )
 
     @property
     def summary(self) -> str:

@@ -1,0 +1,301 @@
+"""`SparrowRegressor`: numbers to predict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Unpack, cast
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import RegressorMixin
+from sklearn.utils import check_array
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from sparrowboost.estimators.base import SparrowEstimator
+from sparrowboost.learner.interactions import Given as Sets
+from sparrowboost.learner.stopping import L2, RHO, SIGMA
+from sparrowboost.model.evaluation import RegressionEvaluation, evaluate
+from sparrowboost.model.predict import staged_scores
+from sparrowboost.readers.inputs import is_column
+from sparrowboost.readers.options import ReadKeywords, ReadOptions
+from sparrowboost.runtime.errors import DataError
+from sparrowboost.runtime.random_state import RandomState
+
+
+class SparrowRegressor(RegressorMixin, SparrowEstimator):  # type: ignore[misc]
+    """Boosted trees that predict numbers, on tables that need not fit in memory.
+
+    An estimator like scikit-learn's own that also takes files: `fit("trips/*.parquet", y="fare")`
+    reads them block by block, within `memory_limit`. The rows are binned and shuffled into a
+    temporary store on disk, which is removed when `fit` returns. To use one store for many fits,
+    make it with `sparrowboost.ingest` and task="regression", and fit on that.
+
+    The parameters to tune come first. Under "Other Parameters" are the paper's constants, which are
+    best left alone unless you study the method.
+
+    Parameters
+    ----------
+    n_estimators : int, default=100
+        Maximum number of trees. 100, as in XGBoost and LightGBM; training ends earlier if even the
+        largest sample shows no split that stands out from noise.
+    learning_rate : float, default=0.1
+        Share of each leaf's optimal step that is taken. 0.1, as in LightGBM; a smaller rate needs
+        more trees.
+    max_leaves : int, default=31
+        Maximum number of leaves of a tree. 31, as in LightGBM.
+    max_depth : int or None, default=None
+        Maximum depth of a tree. None: only max_leaves bounds a tree, since trees grow best leaf
+        first.
+    min_child_weight : float, default=10.0
+        Minimum weight on either side of a split, in rows of ordinary weight. 10 keeps small tables
+        from being overfitted.
+    l2 : float, default=40.0
+        L2 penalty for comparing splits, in rows of ordinary weight added to each side. Of 1 to 40,
+        40 did best over six data sets.
+    category_penalty : float, default=1.0
+        Penalty on splits by subsets of categories, relative to what choosing the best subset gains
+        on pure noise. 1, all of it, keeps columns of many meaningless categories from being
+        overfitted. Use less if categories mean much and have many rows each, and with many trees.
+    loss : str, default="squared_error"
+        What is minimized. "squared_error": predicts the mean. "absolute_error": the median;
+        "quantile": another quantile, alpha. "huber": a mean that outliers do not move.
+        "poisson": the mean of counts; "gamma": of positive numbers; "tweedie": of positive
+        numbers and zeros, such as claims. The last three predict the logarithm.
+    alpha : float, default=0.9
+        Level of the quantile for loss="quantile". For "huber", the share of rows that are not
+        treated as outliers.
+    power : float, default=1.5
+        For loss="tweedie", the power of the mean to which the variance is proportional, between 1
+        (counts) and 2 (gamma).
+    memory_limit : int, str or None, default=None
+        Bytes, or a size such as "1GB". For files and stores, it bounds the peak of the whole
+        process; for data already in memory, what `fit` may add to it. None: a quarter of what the
+        machine, or the cgroup of this process, allows.
+    sample_size : int or "auto", default="auto"
+        Rows in memory. "auto" takes all rows if they are few (80 million values); otherwise it
+        starts with a sample, which grows within the memory limit as proofs need more rows.
+    early_stopping_rounds : int or None, default=None
+        Stop when the validation score has not improved for this many trees, and keep the best
+        model. None: train all trees; no rows are set aside.
+    validation_fraction : float, default=0.1
+        Share of the rows to set aside for early stopping if `fit` gets no `eval_set`.
+        0.1, as in scikit-learn. The model is trained on the rest.
+    eval_metric : {"auto", "rmse", "mae", "r2", "loss"}, default="auto"
+        The metric for early stopping. "loss" is the mean of the training's own; "auto" is what the
+        loss minimizes.
+    categorical_features : sequence of str, int or bool, default=None
+        Columns of numbers to read as categories: names, indices or a mask; for files, names.
+        Strings, dictionaries and the categorical types of pandas and polars are always categories.
+    monotone_constraints : mapping, sequence or None, default=None
+        Features whose effect has a sign: {name: 1 | -1 | 0}, or one such number per feature. 1: the
+        score never falls when the feature grows. None: no constraints.
+    colsample_bytree : float, default=1.0
+        Share of the features, rounded up, that a tree may split on; drawn for each tree. 1: all.
+    colsample_bynode : float, default=1.0
+        Share of the tree's features, rounded up, that a leaf may be split on; drawn for each leaf.
+        1: all.
+    interaction_constraints : list, "pairwise", "no_interactions" or None, default=None
+        Features that may interact, as a list of lists of names or numbers: two may be on the way to
+        one leaf if a list has both. A feature of no list is used alone. "pairwise": any two
+        features. None: no constraints.
+    importance_type : {"gain", "splits"}, default="gain"
+        What `feature_importances_` counts: the loss that a feature's splits remove, or their
+        number. Features of many values are split often, so "splits" can mislead.
+    n_jobs : int or None, default=None
+        Threads, also for `predict`. None and -1: as many as this process may use. The model does
+        not depend on it.
+    random_state : int, Generator, RandomState or None, default=None
+        Seed of the shuffle, the samples, the drawn features and the validation rows. The same
+        number gives the same model. None draws from numpy's global generator; the model then varies
+        from fit to fit, except on tables of up to 200,000 rows of which no rows are set aside and
+        no features drawn.
+    verbose : int, default=0
+        0 is silent, as usual in scikit-learn; 1 shows progress.
+
+    Other Parameters
+    ----------------
+    theta : float, default=0.5
+        A new sample is drawn when the effective size of the current one falls below this share of
+        its initial value.
+    rho : float, default=0.3
+        With "adaptive", the share of a split's measured edge that must be certain. Less takes
+        splits sooner, more reads further; from 0.1 to 0.7 little changes.
+    sigma : float, default=0.001
+        Probability that any false split of a leaf is ever taken as proved; the paper's.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+    feature_names_in_ : (n_features_in_,) ndarray of str
+        Only if all columns of the input have names that are strings.
+    model_ : Model
+        The model from `sparrowboost.train`.
+    n_iter_ : int
+        Number of trees of the model.
+    feature_importances_ : (n_features_in_,) ndarray
+        They sum to 1 if there is any split.
+    evals_result_ : dict
+        ``{"validation_0": {metric: [score after each tree]}}``; empty without validation data. Of
+        several sets in `eval_set`, there are validation_1, ..., too.
+    best_iteration_ : int
+        Number of trees with the best validation score, of the last set; only with validation data.
+    best_score_ : float
+        That score, by `eval_metric`; only with validation data.
+
+    Notes
+    -----
+    NaN, None and nulls are missing values, which each split sends to the better side; infinity is a
+    number. Labels are read as float32.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(1000, 3))
+    >>> y = 10 * X[:, 0] + X[:, 1] ** 2
+    >>> model = SparrowRegressor(n_estimators=200).fit(X, y)
+    >>> model.score(X, y) > 0.95
+    True
+    """
+
+    _task = "regression"
+
+    def __init__(
+        self,
+        *,
+        n_estimators: int = 100,
+        learning_rate: float = 0.1,
+        max_leaves: int = 31,
+        max_depth: int | None = None,
+        min_child_weight: float = 10.0,
+        l2: float = L2,
+        category_penalty: float = 1.0,
+        loss: str = "squared_error",
+        alpha: float = 0.9,
+        power: float = 1.5,
+        memory_limit: int | float | str | None = None,
+        sample_size: int | str = "auto",
+        early_stopping_rounds: int | None = None,
+        validation_fraction: float = 0.1,
+        eval_metric: str = "auto",
+        categorical_features: Sequence[Any] | None = None,
+        monotone_constraints: Mapping[str, int] | Sequence[int] | None = None,
+        colsample_bytree: float = 1.0,
+        colsample_bynode: float = 1.0,
+        interaction_constraints: Sets = None,
+        importance_type: str = "gain",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+        theta: float = 0.5,
+        rho: float = RHO,
+        sigma: float = SIGMA,
+    ) -> None:
+        self.n_estimators = n_estimators
+        self.learning_rate = learning_rate
+        self.max_leaves = max_leaves
+        self.max_depth = max_depth
+        self.min_child_weight = min_child_weight
+        self.l2 = l2
+        self.category_penalty = category_penalty
+        self.loss = loss
+        self.alpha = alpha
+        self.power = power
+        self.memory_limit = memory_limit
+        self.sample_size = sample_size
+        self.early_stopping_rounds = early_stopping_rounds
+        self.validation_fraction = validation_fraction
+        self.eval_metric = eval_metric
+        self.categorical_features = categorical_features
+        self.monotone_constraints = monotone_constraints
+        self.colsample_bytree = colsample_bytree
+        self.colsample_bynode = colsample_bynode
+        self.interaction_constraints = interaction_constraints
+        self.importance_type = importance_type
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+        self.theta = theta
+        self.rho = rho
+        self.sigma = sigma
+
+    def _checked_labels(self, y: Any) -> npt.NDArray[Any]:
+        y = column_or_1d(y, warn=True)
+        if len(y) < 2:
+            raise DataError(f"y has n_samples={len(y)}; pass two rows or more to learn from.")
+        if y.dtype.kind in "OUS":
+            try:
+                y = y.astype(np.float64)
+            except (TypeError, ValueError):
+                raise DataError(
+                    f"y has values such as {str(y[0])!r}, which are no numbers; a regression "
+                    "predicts numbers. To tell classes apart, use SparrowClassifier."
+                ) from None
+        checked: npt.NDArray[Any] = check_array(y, ensure_2d=False, dtype="numeric", input_name="y")
+        return checked
+
+    # -- predict ---------------------------------------------------------------------------------
+
+    def predict(self, X: Any, **read: Unpack[ReadKeywords]) -> npt.NDArray[np.float64]:
+        """The predicted number of each row.
+
+        Parameters
+        ----------
+        X : anything that `fit` takes except a Dataset
+            Read block by block. Columns of files are found by name. So are those of frames if the
+            model was trained on a file, a Dataset, or a frame with its label column; otherwise they
+            must be the columns of `fit` in the same order.
+        **read
+            For files: header, format, delimiter, decimal, thousands, date_format, as in
+            `sparrowboost.ingest`.
+
+        Returns
+        -------
+        (n,) ndarray
+        """
+        check_is_fitted(self)
+        rows = self._rows(X, self.model_.feature_names)
+        return np.asarray(self.model_.predict(rows, n_jobs=self.n_jobs, **read), np.float64)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, **read: Any) -> float:
+        """R2: the share of the labels' variance that predictions explain.
+
+        Parameters
+        ----------
+        X, **read : as in `predict`
+        y : (n,) array, or column name
+        sample_weight : (n,) array, or column name, optional
+
+        Returns
+        -------
+        float
+        """
+        if not is_column(y):
+            from sklearn.metrics import r2_score  # imported late, since it takes memory
+
+            return float(r2_score(y, self.predict(X, **read), sample_weight=sample_weight))
+        check_is_fitted(self)
+        rows = self._rows(X, self.model_.feature_names, by_name=True)
+        result = evaluate(self.model_, rows, label=y, weight=sample_weight, verbose=0, **read)
+        return cast(RegressionEvaluation, result).r2
+
+    def staged_predict(
+        self, X: Any, **read: Unpack[ReadKeywords]
+    ) -> Iterator[npt.NDArray[np.float64]]:
+        """The numbers of `predict` after each tree.
+
+        X is read once. Memory holds the values and up to 64 MB of bins (one byte per value); more
+        bins go to a temporary file.
+
+        Parameters
+        ----------
+        X, **read : as in `predict`
+
+        Yields
+        ------
+        (n,) ndarray
+        """
+        check_is_fitted(self)
+        rows, loss = self._rows(X, self.model_.feature_names), self.model_.regression
+        assert loss is not None
+        scores = staged_scores(self.model_, rows, self.n_jobs, ReadOptions(**read))
+        return (loss.predictions(score).astype(np.float64) for score in scores)
