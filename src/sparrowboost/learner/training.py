@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sparrowboost.learner.boost import boost
-from sparrowboost.learner.checkpoint import STRATA, Checkpoint, Owner, Saver, identity
+from sparrowboost.learner.checkpoint import STRATA, Checkpoint, Owner, Saver, first_trees, identity
 from sparrowboost.learner.events import Callback
 from sparrowboost.learner.evidence import Slots
 from sparrowboost.learner.grower import AdaptiveGrower, Grower
@@ -89,7 +89,8 @@ def train(
     checkpoint : str or path, optional
         Folder in which to keep what is needed to go on after a crash: call `train` again with the
         same arguments, and it goes on from there to the same model. With more `n_estimators` than
-        before, a training that had ended goes on, too. See docs/reliability.md.
+        before, a training that had ended goes on, too; with fewer, the first trees are returned.
+        See docs/reliability.md.
     scratch : str or path, optional
         Folder for the strata's file, which has no name and is gone whatever ends the process.
         Default: the store's folder, or that for temporary files (TMPDIR) if the store's cannot be
@@ -170,9 +171,11 @@ def train(
             run = identity(dataset, p, seed, validated=valid is not None)
             saved = stack.enter_context(Checkpoint(checkpoint, run))
             folder, strata, found = saved.folder, STRATA, saved.load()
-        if found is not None:
+        if saved is not None and found is not None:
             if found.result is not None and found.n_estimators == p.n_estimators:
                 return found.result
+            if found.model.n_trees > p.n_estimators:
+                return first_trees(found, p, saved.folder)
             sizes = Sizes.restored(found.state)
         curved = sizes.whole and p.loss == "logistic" and p.stopping == "adaptive"
         scanner = Scanner(slots, p.max_leaves, workers, curved=curved)
