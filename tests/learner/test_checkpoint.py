@@ -131,6 +131,34 @@ def test_more_trees_may_be_asked_for(dataset, kind, tmp_path):
 
 
 @pytest.mark.slow
+def test_with_fewer_trees_the_first_ones_are_returned_and_the_checkpoint_stays(
+    dataset, kind, tmp_path
+):
+    whole = run(dataset, kind, checkpoint=tmp_path, n_estimators=25)
+    few = run(dataset, kind, checkpoint=tmp_path, n_estimators=9)
+    assert_same_trees(few, run(dataset, kind, n_estimators=9))
+    assert_same_trees(run(dataset, kind, checkpoint=tmp_path, n_estimators=25), whole)
+
+
+def test_fewer_trees_with_early_stopping_are_the_best_ones_or_refused(
+    dataset, rows, tmp_path, monkeypatch
+):
+    set_constants(monkeypatch, save_seconds=0.0)
+    X, y = rows
+    noise = np.random.default_rng(1).random(N) < 0.4
+    how = {"valid": (X, y ^ noise), "early_stopping_rounds": 4, "eval_metric": "auc"}
+    folder = tmp_path / "run"
+    ended = run(dataset, "whole", checkpoint=folder, n_estimators=60, **how)
+    assert 4 < ended.n_trees < 56, "it did not stop early"
+    few = run(dataset, "whole", checkpoint=folder, n_estimators=ended.n_trees, **how)
+    assert_same_trees(few, ended)
+    with pytest.raises(
+        DataError, match=r"more than the 2 requested.*pass n_estimators of at least"
+    ):
+        run(dataset, "whole", checkpoint=folder, n_estimators=2, **how)
+
+
+@pytest.mark.slow
 def test_the_best_tree_is_remembered(dataset, rows, kind, tmp_path):
     X, y = rows
     noise = np.random.default_rng(1).random(N) < 0.4

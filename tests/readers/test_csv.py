@@ -244,6 +244,14 @@ def test_a_row_too_long_to_be_read_is_refused_with_the_limit(tmp_path, monkeypat
     fails(path, "longer than 1 MB")
 
 
+def test_rows_around_one_that_is_nearly_all_of_the_file_are_found(tmp_path):
+    rows = "".join(f"{i},a{i % 3},{i % 2}\n" for i in range(2_000))
+    path = write(tmp_path / "w.csv", f"x,t,y\n{rows}5,{'z' * 20_000_000},1\n{rows}")
+    data = ingest(path, label="y", verbose=0)
+    assert (data.n_rows, data.n_positive) == (4_001, 2_001)
+    assert [feature.kind for feature in data.binning.features] == ["float64", "category"]
+
+
 def test_one_huge_row_in_a_small_packed_file_is_refused_without_being_held(tmp_path, monkeypatch):
     set_constants(
         monkeypatch, csv_block_bytes=1 << 17, csv_max_block_bytes=1 << 20,

@@ -22,6 +22,7 @@ import time
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -55,6 +56,25 @@ class CheckpointState(NamedTuple):
     state: Mapping[str, Any]
     result: Model | None  # the final model, if training has ended
     n_estimators: int  # requested by the training that ended
+
+
+def first_trees(found: CheckpointState, params: Params, folder: Path) -> Model:
+    """The model of as many trees as are requested, where the checkpoint has more.
+
+    It is what a training of so many trees gives: none depends on how many come after it. With early
+    stopping the best of them is known only if it is the best of all.
+    """
+    n = params.n_estimators
+    if params.early_stopping_rounds is None:
+        return found.model.first(n)
+    best = int(found.state["watch"][1])
+    if best <= n:
+        return found.model.first(best)
+    raise DataError(
+        f"{folder}: the training in this folder has {found.model.n_trees} trees, more than the {n} "
+        "requested, and early stopping does not know which of the first is best; pass "
+        f"n_estimators of at least {found.model.n_trees}, or choose another folder."
+    )
 
 
 def identity(dataset: Dataset, params: Params, seed: int, *, validated: bool) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.learner.boost import boost
-from sparrowboost.learner.checkpoint import STRATA, Checkpoint, Owner, Saver, identity
+from sparrowboost.learner.checkpoint import STRATA, Checkpoint, Owner, Saver, first_trees, identity
 from sparrowboost.learner.events import Callback
 from sparrowboost.learner.evidence import Slots
 from sparrowboost.learner.features import FeatureDraws
@@ -97,7 +97,8 @@ def train(
     checkpoint : str or path, optional
         Folder in which to keep what is needed to go on after a crash: call `train` again with the
         same arguments, and it goes on from there to the same model. With more `n_estimators` than
-        before, a training that had ended goes on, too. See docs/reliability.md.
+        before, a training that had ended goes on, too; with fewer, the first trees are returned.
+        See docs/reliability.md.
     scratch : str or path, optional
         Folder for the strata's file, which has no name and is gone whatever ends the process.
         Default: the store's folder, or that for temporary files (TMPDIR) if the store's cannot be
@@ -185,9 +186,11 @@ def train(
             run = identity(dataset, p, seed, validated=valid is not None)
             saved = stack.enter_context(Checkpoint(checkpoint, run))
             folder, strata, found = saved.folder, STRATA, saved.load()
-        if found is not None:
+        if saved is not None and found is not None:
             if found.result is not None and found.n_estimators == p.n_estimators:
                 return found.result
+            if found.model.n_trees > p.n_estimators:
+                return first_trees(found, p, saved.folder)
             sizes = Sizes.restored(found.state)
         scanner = make_scanner(p, slots, workers, whole=sizes.whole)
         sampler = Sampler(

@@ -210,8 +210,12 @@ class CsvFile(JoinedColumns):
             batches = list(self._thinned(types, share, rng))
         n_rows = sum(batch.num_rows for batch in batches)
         if n_rows == 0 and head.strip():
-            for _ in self._stream(types):  # raises: every row is wrong
-                pass
+            # Every row is wrong, which this reports; or all ranges lie in one very long row.
+            count = sum(batch.num_rows for _, batch in self._stream(types))
+            self._lines_are_rows, self._line_bytes = False, self._size / max(count, 1)
+            share = min(1.0, rows / max(count, 1))
+            batches = list(self._thinned(types, share, rng))
+            n_rows = sum(batch.num_rows for batch in batches)
         if n_rows and self._lines_are_rows:
             self._line_bytes = n_bytes / n_rows
             self.n_rows = round(self._size / self._line_bytes)
