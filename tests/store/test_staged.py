@@ -197,7 +197,7 @@ def test_a_training_that_fails_stops_the_reading(file, tmp_path):
 
 PLACES = [
     "check_training", "plan_while_reading", "fewest", "class_factors", "label_weights",
-    "base_score", "Model", "WorkerPool", "Validation", "Scanner", "Sampler", "closing",
+    "base_score", "Model", "WorkerPool", "make_validation", "Scanner", "Sampler", "closing",
     "SampleSchedule", "SplitFinder", "AdaptiveGrower", "Notifier", "Saver", "boost",
 ]  # fmt: skip
 

@@ -150,7 +150,9 @@ class AdaptiveGrower:
                 continue
             assert split is not None
             if not self._stood_out:
-                chances.append(0.0 if certain else self._finder.noise_chance(split, len(leaves)))
+                chances.append(
+                    0.0 if certain else self._noise_chance(leaf.number, split, len(leaves))
+                )
             root = root or split
             proved += int(certain)
             gain = split.gain * scanner.sample_per_run
@@ -194,6 +196,13 @@ class AdaptiveGrower:
             return True
         v_left = self._scanner.left_squares(leaf, split.feature, split.mask)
         return self._rule.proved(split.by_side(v_left))
+
+    def _noise_chance(self, leaf: int, split: Split, n_leaves: int) -> float:
+        """How often noise would show such a split; where tails are heavy, by either variance."""
+        if self._scanner.heavy_tails:
+            v_left = self._scanner.left_squares(leaf, split.feature, split.mask)
+            split = split._replace(z=min(split.z, split.by_side(v_left).z))
+        return self._finder.noise_chance(split, n_leaves)
 
     def _look(self, leaf: Leaf) -> Leaf:
         """Find the best split in the leaf's current evidence; a leaf at maximum depth has none."""

@@ -36,6 +36,7 @@ class NumberScanner(Scanner):
     """Evidence for the leaves of a growing tree, from gradients and curvatures."""
 
     sample: NumberSample
+    heavy_tails = True
 
     def __init__(self, slots: Slots, max_leaves: int, workers: WorkerPool) -> None:
         super().__init__(slots, max_leaves, workers, curved=True)

@@ -44,6 +44,8 @@ class Scanner:
         Whether evidence has the loss's curvature, at two additions a value, or weights alone.
     """
 
+    heavy_tails = False  # whether a few rows may have most of the variance
+
     def __init__(
         self, slots: Slots, max_leaves: int, workers: WorkerPool, *, curved: bool = False
     ) -> None:

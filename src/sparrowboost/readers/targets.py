@@ -111,6 +111,10 @@ class TargetReader:
             )
         return target
 
+    def sampled(self, array: pa.Array) -> npt.NDArray[np.uint8]:
+        """Bands of some labels, which do not count as read."""
+        return self._bands(self.values(array))
+
     def read(self, array: pa.Array) -> tuple[npt.NDArray[np.uint8], Target]:
         """Bands and targets of a block of labels; a RowError as for `values`."""
         target = self.values(array)

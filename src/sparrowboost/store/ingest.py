@@ -24,7 +24,7 @@ from sparrowboost.store.plan import OPENING, IngestPlan, layout_of
 from sparrowboost.store.resume import describe_run, find_finished
 from sparrowboost.store.row_pass import RowPass
 from sparrowboost.store.staged import StagedRows
-from sparrowboost.store.stages import Stage, all_rows, labels_drift, make_stages
+from sparrowboost.store.stages import Stage, all_rows, find_bands, labels_drift, make_stages
 from sparrowboost.store.warm_up import warm_up
 from sparrowboost.store.writer import StoreWriter
 
@@ -180,6 +180,7 @@ def ingest(
                 exclude=name_list(exclude),
                 regression=check_task(task, positive),
             )
+            find_bands(table, seed)
             with compiling(progress):
                 warm_up(table.features.values())
             release()
