@@ -149,7 +149,7 @@ def train(
     with ExitStack() as stack:
         progress = stack.enter_context(make_progress(verbose))
         with compiling(progress):
-            warm_up()
+            warm_up(some_columns=p.colsample_bytree < 1)
         release()
         staged = dataset.storage if isinstance(dataset.storage, StagedRows) else None
         division: TrainPlan | None = None
@@ -287,7 +287,7 @@ def plan(
     all 100 rows in memory
     """
     p, limit = Params.make(**params), apply_limit(memory_limit)
-    warm_up()
+    warm_up(some_columns=p.colsample_bytree < 1)
     release()
     n_jobs = check_jobs(n_jobs)
     if isinstance(dataset.storage, StagedRows):

@@ -7,8 +7,11 @@ import numpy as np
 from sparrowboost.sampling.strata import Rows
 
 
-def warm_up() -> None:
-    """Load all kernels of training, or compile them, by calling each on two rows."""
+def warm_up(*, some_columns: bool = False) -> None:
+    """Load all kernels of training, or compile them, by calling each on two rows.
+
+    With `some_columns`, also those that add some columns of a row to evidence.
+    """
     from sparrowboost.kernels import draws, evidence, metrics, partition, scores, splits
 
     bins, label = np.zeros((2, 1), np.uint8), np.zeros(2, np.uint8)
@@ -20,8 +23,10 @@ def warm_up() -> None:
     category, mask = np.zeros(1, np.uint8), np.zeros(4, np.uint64)
     hist, v = np.zeros((2, 2)), np.zeros(2)
     rows = order, begin, count, blocks, 2
-    evidence.add_rows(bins, label, w, *rows, 0, offset, hist, v)
-    evidence.add_curved_rows(bins, label, w, u, False, *rows, 0, offset, hist.reshape(-1), v)
+    for columns in (None, offset) if some_columns else (None,):
+        of = *rows, 0, offset, columns
+        evidence.add_rows(bins, label, w, *of, hist, v)
+        evidence.add_curved_rows(bins, label, w, u, False, *of, hist.reshape(-1), v)
     evidence.add_leaf_sums(label, w, u, *rows, 1, np.zeros((1, 3)))
     evidence.add_squares(label, 0, 1, w, *rows, 0, mask, np.zeros(1))
     some, sign = np.zeros(1, np.int64), np.zeros(1, np.int8)
