@@ -75,7 +75,7 @@ class Rows:
         blocks = np.arange(len(self.count))
         add_rows(
             self.bins, self.label, self.w, self.order, self.begin, self.count, blocks, BLOCK_ROWS,
-            leaf, self.offset, self.hist, self.v,
+            leaf, self.offset, None, self.hist, self.v,
         )  # fmt: skip
 
     def check(self) -> None:

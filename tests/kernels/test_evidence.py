@@ -33,10 +33,10 @@ class Case:
         self.all_blocks = rng.permutation(len(self.layout[1])).astype(np.int64)
         self.blocks = self.all_blocks[: rng.integers(0, len(self.all_blocks) + 1)]
 
-    def add(self, run, blocks, leaf, evidence):
+    def add(self, run, blocks, leaf, evidence, columns=None):
         run(
             self.bins, self.label, self.w, *self.layout, blocks, self.block_rows, leaf,
-            self.slots.offset, evidence.hist, evidence.v,
+            self.slots.offset, columns, evidence.hist, evidence.v,
         )  # fmt: skip
 
     def rows(self, blocks, leaf):
@@ -152,7 +152,7 @@ def test_many_rows_of_uneven_weights_sum_up_to_a_double_s_accuracy():
     layout = lay_out(leaf_of, block_rows, 3, rng)
     hist, v = np.zeros((2, 512)), np.zeros(2)
     blocks, offset = np.arange(3), np.array([0, 256], np.uint64)
-    add_rows(bins, label, w, *layout, blocks, block_rows, 1, offset, hist, v)
+    add_rows(bins, label, w, *layout, blocks, block_rows, 1, offset, None, hist, v)
     for y in (0, 1):
         mine = (leaf_of == 1) & (label == y)
         for j in (0, 1):
@@ -215,10 +215,31 @@ def test_curved_evidence_is_slope_and_curvature(case, counted):
             evidence = Evidence(case.slots, paired=True)
             run(
                 case.bins, case.label, case.w, case.u, counted, *case.layout, case.blocks,
-                case.block_rows, leaf, case.slots.offset, evidence.pairs, evidence.v,
+                case.block_rows, leaf, case.slots.offset, None, evidence.pairs, evidence.v,
             )  # fmt: skip
             np.testing.assert_allclose(evidence.hist, hist, rtol=1e-6, atol=1e-6)
             np.testing.assert_allclose(evidence.v, v, rtol=1e-6)
+
+
+@given(cases, st.booleans(), st.sets(st.integers(0, 3)))
+def test_of_some_columns_the_sums_are_the_same_and_of_others_none(case, curved, columns):
+    columns = np.array([j for j in sorted(columns) if j < len(case.slots.offset)], np.uint64)
+    wanted = np.repeat(np.isin(np.arange(len(case.slots.offset)), columns), case.slots.n_bins)
+    rows = *case.layout, case.blocks, case.block_rows, 0, case.slots.offset
+    kernel = add_curved_rows if curved else add_rows
+    for run in (kernel, kernel.py_func):
+        both = []
+        for some in (None, columns):
+            evidence = Evidence(case.slots, paired=curved)
+            if curved:
+                of = case.bins, case.label, case.w, case.u, False
+                run(*of, *rows, some, evidence.pairs, evidence.v)
+            else:
+                run(case.bins, case.label, case.w, *rows, some, evidence.hist, evidence.v)
+            both.append(evidence)
+        every, of_some = both
+        np.testing.assert_array_equal(of_some.hist, np.where(wanted, every.hist, 0))
+        np.testing.assert_array_equal(of_some.v, every.v)
 
 
 @given(cases, st.integers(0, 2**32))

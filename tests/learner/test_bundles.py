@@ -52,6 +52,17 @@ def test_sums_of_columns_come_out_of_their_bundles(seed):
     np.testing.assert_allclose(unpacked, sums(bins, slots, w, label), atol=1e-9)
 
 
+@given(st.integers(0, 10**6), st.sets(st.integers(0, 13)))
+def test_the_packed_columns_of_some_features_hold_all_of_these(seed, features):
+    bins, slots = table(seed)
+    bundles = find_bundles(bins, slots)
+    wanted = np.isin(np.arange(slots.n_features), list(features))
+    packed = bundles.columns_of(wanted)
+    assert packed.shape == (len(bundles.slots.n_bins),)
+    holds = [{int(j)} for j in bundles.plain] + [set(m.tolist()) for m in bundles.members]
+    assert packed.tolist() == [bool(one & features) for one in holds]
+
+
 def test_columns_that_are_set_together_are_in_no_bundle():
     rng = np.random.default_rng(0)
     bins = rng.integers(0, 2, (500, 8), dtype=np.uint8)

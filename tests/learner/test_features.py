@@ -17,6 +17,7 @@ from sparrowboost import DataError, Model, SparrowClassifier, cv, ingest, train
 from sparrowboost.learner.events import TreeAdded
 from sparrowboost.learner.features import FeatureDraws, share_of
 from sparrowboost.learner.interactions import Interactions
+from sparrowboost.learner.scanner import Scanner
 from sparrowboost.store.views import folds
 
 KINDS = {
@@ -305,6 +306,38 @@ def test_columns_in_bundles_are_drawn_like_others():
         of_tree = [features.of_leaf for features in draws.of_tree(k)]
         nodes = nodes_of(tree)
         assert any(all(f in leaf(number, used) for number, used, f in nodes) for leaf in of_tree)
+
+
+@every_kind
+def test_columns_that_a_tree_may_not_use_are_not_summed_and_not_missed(dataset, kind, monkeypatch):
+    summed = []
+    start = Scanner.start
+
+    def noted(self, forest, n_trees, features=None):
+        tree = start(self, forest, n_trees, features)
+        summed.append(len(self._columns))
+        return tree
+
+    how = {"colsample_bytree": 0.3, "colsample_bynode": 0.8}
+    with monkeypatch.context() as patch:
+        patch.setattr(Scanner, "start", noted)
+        some = model_of(dataset, kind, **how)
+    assert set(summed) == {4, 5}  # 4 of 12, and the first, which tells what a leaf weighs
+    monkeypatch.setattr(Scanner, "_columns_of", lambda self, features: None)
+    assert_same_trees(some, model_of(dataset, kind, **how))
+
+
+@pytest.mark.parametrize("loss", ["logistic", "exponential"])
+def test_bundles_without_a_column_of_the_tree_are_not_summed(loss, monkeypatch):
+    rng = np.random.default_rng(0)
+    kind = rng.integers(0, 10, (2, 5_000))
+    X = np.column_stack((rng.normal(size=(5_000, 3)), *np.eye(10)[kind]))
+    y = X[:, 1] + np.isin(kind, [1, 4, 7]).sum(0) + 0.3 * rng.normal(size=5_000) > 0.5
+    data = ingest(X, label=y, verbose=0)
+    how = {"colsample_bytree": 0.05, "n_estimators": 60, "loss": loss}
+    some = model_of(data, "whole", **how)
+    monkeypatch.setattr(Scanner, "_columns_of", lambda self, features: None)
+    assert_same_trees(some, model_of(data, "whole", **how))
 
 
 # -- other ways to train --------------------------------------------------------------------------

@@ -36,6 +36,18 @@ def random_sample(seed=0, n=N):
     return make_sample(bins, rng.integers(0, 2, n), u=rng.integers(1, 9, n))
 
 
+def test_evidence_is_of_the_features_that_a_tree_may_use_and_of_the_first(workers):
+    sample = random_sample()
+    scanner = make_scanner(workers, sample)
+    hist, _ = naive_evidence(scanner, np.arange(N))
+    for features, columns in (([2], [0, 2]), ([0, 1], [0, 1]), ([0, 1, 2], [0, 1, 2])):
+        scanner.start(Forest(), 0, np.array(features))
+        scanner.extend(sample.n_blocks)
+        of = np.repeat(np.isin(np.arange(3), columns), N_BINS)
+        np.testing.assert_array_equal(scanner.evidence[0].hist, np.where(of, hist, 0))
+        np.testing.assert_array_equal(scanner.evidence[0].weights, hist[:, : N_BINS[0]].sum(1))
+
+
 def make_scanner(workers, sample, max_leaves=16):
     scanner = Scanner(make_slots(N_BINS), max_leaves, workers)
     scanner.load(sample)

@@ -513,6 +513,7 @@ def test_a_scratch_folder_that_cannot_be_written_is_named(dataset):
 
 COMPILED = """
 import json
+import sys
 import numpy as np
 import sparrowboost
 from sparrowboost.kernels import draws, evidence, partition, scores, splits
@@ -527,10 +528,11 @@ def compiled():
     }
     return {name: len(kernel.signatures) for name, kernel in kernels.items()}
 
-warm_up()
+how = json.loads(sys.argv[1])
+warm_up(some_columns="colsample_bytree" in how)
 found = [compiled()]
 rng = np.random.default_rng(0)
-X = rng.normal(size=(8_000, 2))
+X = rng.normal(size=(8_000, 3))
 y = X[:, 0] + rng.normal(size=8_000) > 0
 for weight in (None, rng.random(8_000)):
     dataset = sparrowboost.ingest(X, label=y, weight=weight, verbose=0)
@@ -539,8 +541,8 @@ for weight in (None, rng.random(8_000)):
         for sample_size in ("auto", 1_000):
             model = sparrowboost.train(dataset, loss=loss, stopping=stopping, theta=0.9,
                                        sample_size=sample_size, n_estimators=15, max_leaves=4,
-                                       valid=(X, y), verbose=0)
-sparrowboost.train(dataset, monotone_constraints=[1, 0], n_estimators=5, verbose=0)
+                                       valid=(X, y), verbose=0, **how)
+sparrowboost.train(dataset, monotone_constraints=[1, 0, 0], n_estimators=5, verbose=0, **how)
 model.predict_proba(X)
 found.append(compiled())
 print(json.dumps(found))
@@ -548,13 +550,27 @@ print(json.dumps(found))
 
 
 @pytest.mark.slow
-def test_warming_up_compiles_each_kernel_once_and_training_none_again():
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"colsample_bynode": 0.5, "interaction_constraints": [[0, 1]]},
+        {"colsample_bytree": 0.4, "colsample_bynode": 0.5},
+    ],
+    ids=str,
+)
+def test_warming_up_compiles_each_kernel_once_and_training_none_again(how):
     done = subprocess.run(
-        [sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False
+        [sys.executable, "-c", COMPILED, json.dumps(how)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     after_warm_up, after_training = json.loads(done.stdout)
-    assert after_training == dict.fromkeys(after_training, 1)
+    # Evidence of all columns and that of some are compiled apart.
+    twice = ("add_rows", "add_curved_rows") if "colsample_bytree" in how else ()
+    assert after_training == {name: 1 + (name in twice) for name in after_training}
     assert after_warm_up == after_training
 
 

@@ -66,7 +66,9 @@ def _prefetch_row(bins, label, w, i):
 
 
 @kernel
-def add_rows(bins, label, w, order, begin, count, blocks, block_rows, leaf, offset, hist, v):
+def add_rows(
+    bins, label, w, order, begin, count, blocks, block_rows, leaf, offset, columns, hist, v
+):
     """Add the rows of one leaf to its evidence: one addition per value.
 
     bins       (n, d)           uint8    IN
@@ -79,6 +81,8 @@ def add_rows(bins, label, w, order, begin, count, blocks, block_rows, leaf, offs
     block_rows int                       IN
     leaf       int                       IN
     offset     (d,)             uint64   IN   first slot of each feature
+    columns    (m,)             uint64   IN   columns of `bins` to add; None: all, which is compiled
+                                              apart, and costs nothing to tell
     hist       (2, slots)       float64  OUT  sum of w by label, added to
     v          (2,)             float64  OUT  sum of w**2 by label, added to
     """
@@ -94,8 +98,12 @@ def add_rows(bins, label, w, order, begin, count, blocks, block_rows, leaf, offs
                 y = np.uint64(label[i])
                 wi = np.float64(w[i])
                 v[y] += wi * wi
-                for j in range(d):
-                    flat[y * slots + offset[j] + np.uint64(bins[i, j])] += wi
+                if columns is None:
+                    for j in range(d):
+                        flat[y * slots + offset[j] + np.uint64(bins[i, j])] += wi
+                else:
+                    for j in columns:
+                        flat[y * slots + offset[j] + np.uint64(bins[i, j])] += wi
             continue
         start = first + begin[block, leaf]
         sparse = m * SPARSE < block_rows
@@ -107,13 +115,31 @@ def add_rows(bins, label, w, order, begin, count, blocks, block_rows, leaf, offs
             y = np.uint64(label[i])
             wi = np.float64(w[i])
             v[y] += wi * wi
-            for j in range(d):
-                flat[y * slots + offset[j] + np.uint64(bins[i, j])] += wi
+            if columns is None:
+                for j in range(d):
+                    flat[y * slots + offset[j] + np.uint64(bins[i, j])] += wi
+            else:
+                for j in columns:
+                    flat[y * slots + offset[j] + np.uint64(bins[i, j])] += wi
 
 
 @kernel
 def add_curved_rows(
-    bins, label, w, u, counted, order, begin, count, blocks, block_rows, leaf, offset, pairs, v
+    bins,
+    label,
+    w,
+    u,
+    counted,
+    order,
+    begin,
+    count,
+    blocks,
+    block_rows,
+    leaf,
+    offset,
+    columns,
+    pairs,
+    v,
 ):
     """Add the rows of one leaf so that W+ + W- is twice the curvature instead of the weight.
 
@@ -151,8 +177,12 @@ def add_curved_rows(
             v[y] += ui * np.float64(np.float32(p * p)) if counted else wi * wi
             h = ui * np.float64(np.float32(p * (1.0 - p)))
             half = (np.float64(label[i]) - 0.5) * wi
-            for j in range(d):
-                add_pair(pairs, offset[j] + np.uint64(bins[i, j]), h - half, h + half)
+            if columns is None:
+                for j in range(d):
+                    add_pair(pairs, offset[j] + np.uint64(bins[i, j]), h - half, h + half)
+            else:
+                for j in columns:
+                    add_pair(pairs, offset[j] + np.uint64(bins[i, j]), h - half, h + half)
 
 
 @kernel

@@ -19,6 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from sparrowboost.kernels._jit import helper, kernel
+from sparrowboost.kernels.evidence import add_pair
 from sparrowboost.kernels.prefetch import LINE, prefetch
 
 SQUARED, HUBER, STEEP, LOG = 0, 1, 2, 3
@@ -136,7 +137,7 @@ def _prefetch_number(bins, g, h, i):
 
 @kernel
 def add_number_rows(
-    bins, g, h, u, counted, order, begin, count, blocks, block_rows, leaf, offset, pairs, v
+    bins, g, h, u, counted, order, begin, count, blocks, block_rows, leaf, offset, columns, pairs, v
 ):
     """Add the rows of one leaf to its evidence: two additions per value.
 
@@ -150,6 +151,7 @@ def add_number_rows(
     counted bool                 IN   whether u is a number of rows: squares are then over u
     order, begin, count, blocks, block_rows, leaf: as for `add_rows`
     offset  (d,)        uint64   IN   first slot of each feature
+    columns (m,)        uint64   IN   columns of `bins` to add; None: all, as for `add_rows`
     pairs   (2 slots,)  float64  OUT  the histogram, both sums of a slot side by side
     v       (4,)        float64  OUT  sums of g**2, g h, h**2 and |g|, added to
     """
@@ -181,10 +183,12 @@ def add_number_rows(
             size += abs(gi)
             low = hi - 0.5 * gi
             high = hi + 0.5 * gi
-            for j in range(d):
-                slot = np.uint64(2) * (offset[j] + np.uint64(bins[i, j]))
-                pairs[slot] += low
-                pairs[slot + np.uint64(1)] += high
+            if columns is None:
+                for j in range(d):
+                    add_pair(pairs, offset[j] + np.uint64(bins[i, j]), low, high)
+            else:
+                for j in columns:
+                    add_pair(pairs, offset[j] + np.uint64(bins[i, j]), low, high)
     v[0] += gg
     v[1] += gh
     v[2] += hh

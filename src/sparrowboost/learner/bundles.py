@@ -56,6 +56,11 @@ class Bundles:
             packed[:, b] = code
         return packed
 
+    def columns_of(self, features: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """(packed columns,) which of them hold any of these features (d,)."""
+        bundled = [features[members].any() for members in self.members]
+        return np.concatenate((features[self.plain], np.array(bundled, np.bool_)))
+
     def unpack(self, hist: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """(2, slots) sums of the columns from those (2, packed slots) of the packed rows."""
         first = int(self.slots.n_bins[0])

@@ -125,7 +125,7 @@ class AdaptiveGrower:
     def _grow(self, model: Model, features: TreeFeatures) -> GrownTree | None:
         """The next tree, of these features."""
         scanner = self._scanner
-        tree = scanner.start(model.forest, model.n_trees)
+        tree = scanner.start(model.forest, model.n_trees, features.features)
         scanner.extend(scanner.sample.n_blocks if self._exact else self._start)
         self._heaviest = scanner.sample.heaviest
         all_v = max(scanner.evidence[0].variance, TINY)

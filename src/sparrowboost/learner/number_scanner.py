@@ -59,6 +59,7 @@ class NumberScanner(Scanner):
             BLOCK_ROWS,
             leaf,
             self._scanned.offset,
+            self._columns,
             evidence.pairs,
             evidence.v,
         )

@@ -55,7 +55,7 @@ class PaperGrower:
     def _grow(self, model: Model, features: TreeFeatures) -> GrownTree | None:
         """The next tree, of these features."""
         scanner = self._scanner
-        tree = scanner.start(model.forest, model.n_trees)
+        tree = scanner.start(model.forest, model.n_trees, features.features)
         depth, value, bounds, used = [0], [0.0], [FREE], [frozenset[int]()]
         self._features = [features.of_leaf(0, used[0])]  # that each leaf may be split on
         fired: list[tuple[Edge, float]] = []

@@ -91,10 +91,11 @@ class Params:
         have no order and cannot be constrained; missing values may have any score.
     colsample_bytree : float
         Share of the features, rounded up, that a tree may split on; drawn for each tree. 1: all.
-        Less helps where many features say the same or nothing.
+        Less helps, and saves time, where many features say much the same; it harms where only few
+        features matter.
     colsample_bynode : float
         Share of the tree's features, rounded up, that a leaf may be split on; drawn for each leaf.
-        1: all.
+        1: all. Less makes trees differ more, as with colsample_bytree, and saves little time.
     interaction_constraints : list, "pairwise", "no_interactions" or None
         Features that may interact, as a list of lists of names or numbers: two may be on the way to
         one leaf if a list has both, three if a list has all three. A feature of no list is used

@@ -19,6 +19,7 @@ from sparrowboost.kernels.partition import split_rows, start_rows
 from sparrowboost.kernels.scores import add_values
 from sparrowboost.learner.bundles import find_bundles
 from sparrowboost.learner.evidence import Evidence, Slots
+from sparrowboost.learner.interactions import Features
 from sparrowboost.model.forest import Forest
 from sparrowboost.model.tree import Mask, Tree, TreeBuilder
 from sparrowboost.runtime.budget import MAX_PARTS, PART_BYTES
@@ -26,6 +27,7 @@ from sparrowboost.runtime.threads import WorkerPool
 from sparrowboost.sampling.sample import BLOCK_ROWS
 
 Blocks = npt.NDArray[np.int64]
+Columns = npt.NDArray[np.uint64]
 
 # Work is cut into parts by its size, not by the number of threads, and the parts are added in
 # order, so that the sums, and the model, are the same for any number of threads.
@@ -94,12 +96,22 @@ class Scanner:
     def restore(self, state: Mapping[str, Any]) -> None:
         self.rows_scanned, self.cursor = state["scanner"].tolist()
 
-    def start(self, forest: Forest, n_trees: int) -> TreeBuilder:
-        """Start a new tree, with nothing scanned yet."""
+    def start(self, forest: Forest, n_trees: int, features: Features | None = None) -> TreeBuilder:
+        """Start a new tree, with nothing scanned yet; evidence is needed of these features only."""
         self._forest, self._n_trees = forest, n_trees
+        self._columns = None if features is None else self._columns_of(features)
         self.tree = TreeBuilder(len(self.evidence))
         self.restart()
         return self.tree
+
+    def _columns_of(self, features: Features) -> Columns | None:
+        """(m,) scanned columns that these features need, or None for all."""
+        wanted = np.zeros(self.slots.n_features, np.bool_)
+        wanted[features] = True
+        if self.bundles is not None:
+            wanted = self.bundles.columns_of(wanted)
+        wanted[0] = True  # from the first one follows what a leaf weighs
+        return None if wanted.all() else np.flatnonzero(wanted).astype(np.uint64)
 
     def restart(self) -> None:
         """Forget all evidence; keep the tree so far."""
@@ -216,17 +228,18 @@ class Scanner:
     def _add_part(self, blocks: Blocks, leaf: int, evidence: Evidence) -> None:
         sample = self.sample
         rows = self._order, self._begin, self._count, blocks, BLOCK_ROWS, leaf
-        offset = self._scanned.offset
+        at = self._scanned.offset, self._columns
         if self._curved:
             of = sample.label, sample.w, sample.u, sample.counted
-            add_curved_rows(self._bins, *of, *rows, offset, evidence.pairs, evidence.v)
+            add_curved_rows(self._bins, *of, *rows, *at, evidence.pairs, evidence.v)
         else:
             hist, v = evidence.hist, evidence.v
-            add_rows(self._bins, sample.label, sample.w, *rows, offset, hist, v)
+            add_rows(self._bins, sample.label, sample.w, *rows, *at, hist, v)
 
     def _cut(self, blocks: Blocks, n_rows: int) -> list[Blocks]:
         """Blocks in parts of about equal work, at least PART_VALUES each."""
-        values = n_rows * self._scanned.n_features
+        columns = self._scanned.n_features if self._columns is None else len(self._columns)
+        values = n_rows * columns
         n = max(1, min(len(self._parts), len(blocks), values // PART_VALUES))
         return [blocks] if n == 1 else np.array_split(blocks, n)
 

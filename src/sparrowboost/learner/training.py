@@ -157,9 +157,9 @@ def train(
     with ExitStack() as stack:
         progress = stack.enter_context(make_progress(verbose))
         with compiling(progress):
-            warm_up()
+            warm_up(some_columns=p.colsample_bytree < 1)
             if dataset.targeted:
-                warm_up_numbers()
+                warm_up_numbers(some_columns=p.colsample_bytree < 1)
         release()
         staged = dataset.storage if isinstance(dataset.storage, StagedRows) else None
         division: TrainPlan | None = None
@@ -325,9 +325,9 @@ def plan(
     all 100 rows in memory
     """
     p, limit = Params.make(**params).for_task(dataset.task), apply_limit(memory_limit)
-    warm_up()
+    warm_up(some_columns=p.colsample_bytree < 1)
     if dataset.targeted:
-        warm_up_numbers()
+        warm_up_numbers(some_columns=p.colsample_bytree < 1)
     release()
     n_jobs = check_jobs(n_jobs)
     if isinstance(dataset.storage, StagedRows):

@@ -7,8 +7,11 @@ import numpy as np
 from sparrowboost.sampling.strata import Rows
 
 
-def warm_up() -> None:
-    """Load all kernels of training, or compile them, by calling each on two rows."""
+def warm_up(*, some_columns: bool = False) -> None:
+    """Load all kernels of training, or compile them, by calling each on two rows.
+
+    With `some_columns`, also those that add some columns of a row to evidence.
+    """
     from sparrowboost.kernels import draws, evidence, metrics, partition, scores, splits
 
     bins, label = np.zeros((2, 1), np.uint8), np.zeros(2, np.uint8)
@@ -20,8 +23,10 @@ def warm_up() -> None:
     category, mask = np.zeros(1, np.uint8), np.zeros(4, np.uint64)
     hist, v = np.zeros((2, 2)), np.zeros(2)
     rows = order, begin, count, blocks, 2
-    evidence.add_rows(bins, label, w, *rows, 0, offset, hist, v)
-    evidence.add_curved_rows(bins, label, w, u, False, *rows, 0, offset, hist.reshape(-1), v)
+    for columns in (None, offset) if some_columns else (None,):
+        of = *rows, 0, offset, columns
+        evidence.add_rows(bins, label, w, *of, hist, v)
+        evidence.add_curved_rows(bins, label, w, u, False, *of, hist.reshape(-1), v)
     evidence.add_leaf_sums(label, w, u, *rows, 1, np.zeros((1, 3)))
     evidence.add_squares(label, 0, 1, w, *rows, 0, mask, np.zeros(1))
     some, sign = np.zeros(1, np.int64), np.zeros(1, np.int8)
@@ -51,7 +56,7 @@ def warm_up() -> None:
     draws.shuffle_rows(np.uint64(1), bins, label, u, none, score, none)
 
 
-def warm_up_numbers() -> None:
+def warm_up_numbers(*, some_columns: bool = False) -> None:
     """Load the kernels of training on rows with numbers to predict, too."""
     from sparrowboost.kernels import numbers
 
@@ -63,7 +68,9 @@ def warm_up_numbers() -> None:
     numbers.add_slopes(0, 0.0, 0.0, y, f, g, h)
     numbers.weigh_derivatives(y, False, 1.0, 1.0, 1.0, g, h, w, np.zeros(5))
     offset, four = np.zeros(1, np.uint64), np.zeros(4)
-    numbers.add_number_rows(bins, g, h, y, False, *rows, 0, offset, np.zeros(4), four)
+    for columns in (None, offset) if some_columns else (None,):
+        of = *rows, 0, offset, columns
+        numbers.add_number_rows(bins, g, h, y, False, *of, np.zeros(4), four)
     numbers.add_number_sums(g, h, *rows, 1, np.zeros((1, 2)))
     numbers.add_number_squares(bins.reshape(-1), 0, 1, g, h, *rows, 0, mask, np.zeros(3))
     found, one = np.zeros((1, 2)), np.zeros(1)
