@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sparrowboost.cli.checks import is_store
 from sparrowboost.cli.options import (
     FILES,
     add_columns,
@@ -41,6 +42,9 @@ def add_to(commands: Any) -> None:
         "-o", "--output", metavar="STORE", required=True, help="folder of the new store"
     )
     add_columns(parser)
+    parser.add_argument(
+        "--bins-of", metavar="FILE", help="a model or a store, whose features and bins to use"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace an existing store")
     parser.add_argument(
         "--resume",
@@ -87,6 +91,7 @@ def ingest_to(
         columns=names(args.columns),
         exclude=names(args.exclude),
         categorical=names(args.categorical),
+        bins_of=_bins_of(args),
         memory_limit=args.memory,
         **reading(args),
         overwrite=overwrite,
@@ -96,3 +101,14 @@ def ingest_to(
         random_state=args.seed,
         verbose=verbose(args),
     )
+
+
+def _bins_of(args: argparse.Namespace) -> Any:
+    """The model or the store whose bins were asked for, if any."""
+    path = getattr(args, "bins_of", None) or getattr(args, "init_model", None)
+    if path is None:
+        return None
+    from sparrowboost.model.model import load_model
+    from sparrowboost.store.dataset import Dataset
+
+    return Dataset(path) if is_store(path) else load_model(path)

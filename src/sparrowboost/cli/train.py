@@ -58,6 +58,9 @@ def add_to(commands: Any) -> None:
         help="share of the rows to set aside as validation data",
     )
     parser.add_argument(
+        "--init-model", metavar="MODEL", help="add trees to this model, whose bins are used"
+    )
+    parser.add_argument(
         "--checkpoint",
         metavar="DIR",
         help="save progress in this folder; after a crash, run the same command again",
@@ -124,6 +127,7 @@ def _train(
             rows,
             valid=valid,
             **reading(args),
+            init_model=args.init_model,
             class_weight="balanced" if args.balanced else None,
             callbacks=[last, history],
             memory_limit=args.memory,

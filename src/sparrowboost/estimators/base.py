@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
@@ -68,6 +69,8 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
     memory_limit: Any
     early_stopping_rounds: int | None
     validation_fraction: float
+    n_estimators: int
+    warm_start: bool
     loss: str
     eval_metric: str
     importance_type: str
@@ -103,6 +106,7 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         eval_set: Any = None,
         callbacks: Iterable[Callback] | None = None,
         *,
+        init_model: Any = None,
         exclude: str | Iterable[Any] | None = None,
         header: bool = True,
         format: str | None = None,
@@ -130,6 +134,9 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         callbacks : callables, optional
             Each is called with every event of training (`sparrowboost.events`); one that returns
             True stops training.
+        init_model : estimator, Model or path, optional
+            Add `n_estimators` trees to those of this model. X has the columns that it was trained
+            on; its bins are kept.
         exclude : column name or list of them, optional
             Columns of files and tables that are no features. Columns are then found by name, and
             neither `eval_set` nor `predict` needs these.
@@ -140,9 +147,12 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         -------
         self
         """
+        params = self._params()
+        init = self._init_model(init_model, params)
+        if init is not None and params["n_estimators"] == 0:
+            return self
         # If this fails, no model is left: the old one may not fit the new columns and classes.
         self.__dict__.pop("model_", None)
-        params = self._params()
         read = ReadOptions(
             header=header,
             format=format,
@@ -152,7 +162,7 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
             date_format=date_format,
         )
         seed = check_seed(self.random_state)
-        dataset, limit = self._open(X, y, sample_weight, name_list(exclude), seed, read)
+        dataset, limit = self._open(X, y, sample_weight, name_list(exclude), init, seed, read)
         separate = not (isinstance(X, Dataset) or y is None or is_column(y))
         rows, valid = dataset, self._validation(eval_set, dataset, labels_separate=separate)
         if self.early_stopping_rounds is not None and eval_set is None:
@@ -161,6 +171,7 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         self.model_: Model = train(
             rows,
             valid=valid,
+            init_model=init,
             class_weight=getattr(self, "class_weight", None),
             callbacks=[history, *(callbacks or ())],
             memory_limit=limit,
@@ -174,6 +185,29 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
             self._learn_labels(dataset)
         self._keep_scores([*history.other_scores, history.scores])
         return self
+
+    def _init_model(self, given: Any, params: dict[str, Any]) -> Model | None:
+        """The model to go on from, if any; with `warm_start`, sets how many trees are missing."""
+        if given is not None:
+            model = getattr(given, "model_", given)
+            return load_model(model) if isinstance(model, str | os.PathLike) else model
+        if not self.warm_start or not hasattr(self, "model_"):
+            return None
+        missing = self.n_estimators - self.model_.n_trees
+        if missing < 0:
+            raise DataError(
+                f"n_estimators={self.n_estimators} must be at least {self.model_.n_trees}, the "
+                "trees that the model has, with warm_start=True; set it to the total, or "
+                "warm_start=False."
+            )
+        if missing == 0:
+            warnings.warn(
+                "n_estimators has not grown since the last fit with warm_start=True, so that no "
+                "tree is added.",
+                stacklevel=3,
+            )
+        params["n_estimators"] = missing
+        return self.model_
 
     def _params(self) -> dict[str, Any]:
         """The parameters of the learner, checked before any row is read."""
@@ -199,7 +233,14 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         return params
 
     def _open(
-        self, X: Any, y: Any, sample_weight: Any, exclude: list[Any], seed: int, read: ReadOptions
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        exclude: list[Any],
+        init: Model | None,
+        seed: int,
+        read: ReadOptions,
     ) -> tuple[Dataset, int]:
         """The rows to train on, and the memory limit of training."""
         limit = resolve_limit(self.memory_limit)
@@ -224,8 +265,9 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
             label=y,
             task=self._task,
             weight=sample_weight,
-            exclude=exclude,
-            categorical=categorical_names(self.categorical_features, X),
+            exclude=exclude if init is None else None,
+            categorical=(categorical_names(self.categorical_features, X) if init is None else None),
+            bins_of=init,
             memory_limit=self.memory_limit,
             n_jobs=self.n_jobs,
             random_state=seed,

@@ -101,6 +101,9 @@ class SparrowRegressor(RegressorMixin, SparrowEstimator):  # type: ignore[misc]
     importance_type : {"gain", "splits"}, default="gain"
         What `feature_importances_` counts: the loss that a feature's splits remove, or their
         number. Features of many values are split often, so "splits" can mislead.
+    warm_start : bool, default=False
+        Keep the trees of the last `fit` and its bins, and add those that are missing to
+        `n_estimators`.
     n_jobs : int or None, default=None
         Threads, also for `predict`. None and -1: as many as this process may use. The model does
         not depend on it.
@@ -183,6 +186,7 @@ class SparrowRegressor(RegressorMixin, SparrowEstimator):  # type: ignore[misc]
         colsample_bynode: float = 1.0,
         interaction_constraints: Sets = None,
         importance_type: str = "gain",
+        warm_start: bool = False,
         n_jobs: int | None = None,
         random_state: RandomState = None,
         verbose: int = 0,
@@ -211,6 +215,7 @@ class SparrowRegressor(RegressorMixin, SparrowEstimator):  # type: ignore[misc]
         self.colsample_bynode = colsample_bynode
         self.interaction_constraints = interaction_constraints
         self.importance_type = importance_type
+        self.warm_start = warm_start
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose

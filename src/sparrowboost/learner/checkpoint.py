@@ -77,7 +77,9 @@ def first_trees(found: CheckpointState, params: Params, folder: Path) -> Model:
     )
 
 
-def identity(dataset: Dataset, params: Params, seed: int, *, validated: bool) -> dict[str, Any]:
+def identity(
+    dataset: Dataset, params: Params, seed: int, *, validated: bool, init: Model | None = None
+) -> dict[str, Any]:
     """What must be the same for a run to be resumed. More trees may be requested."""
     given = asdict(params)
     given.pop("n_estimators")
@@ -106,6 +108,7 @@ def identity(dataset: Dataset, params: Params, seed: int, *, validated: bool) ->
         },
         "random_state": seed,
         "validated": validated,
+        **({} if init is None else {"init_model": init.digest}),
     }
 
 
@@ -187,9 +190,10 @@ class Checkpoint:
             "parameters": "parameters",
             "random_state": "random_state",
             "validated": "validation data",
+            "init_model": "models to go on from",
         }
         for key, what in words.items():
-            if run.get(key) != self._run[key]:
+            if run.get(key) != self._run.get(key):
                 detail = ""
                 if key == "parameters":
                     ours = self._run[key]

@@ -128,6 +128,7 @@ class AdaptiveGrower:
         tree = scanner.start(model.forest, model.n_trees, features.features)
         scanner.extend(scanner.sample.n_blocks if self._exact else self._start)
         self._heaviest = scanner.sample.heaviest
+        self._stood_out = self._stood_out or model.n_trees > 0
         all_v = max(scanner.evidence[0].variance, TINY)
         self._fitted_per_v = self._fitted / all_v
         leaves = [self._look(Leaf(0, 0, features.of_leaf(0, frozenset())))]

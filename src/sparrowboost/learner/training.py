@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from sparrowboost.learner.monotone import Monotone
 from sparrowboost.learner.notifier import Bar, Notifier
 from sparrowboost.learner.number_scanner import NumberScanner
 from sparrowboost.learner.paper_grower import PaperGrower
-from sparrowboost.learner.params import Params
+from sparrowboost.learner.params import AUTO, Params
 from sparrowboost.learner.planning import TrainPlan, check_training, plan_training
 from sparrowboost.learner.scanner import Scanner
 from sparrowboost.learner.soundness import SoundnessMonitor
@@ -30,7 +31,7 @@ from sparrowboost.learner.stopping import Adaptive, Paper, SplitFinder
 from sparrowboost.learner.validation import make_validation, sets_of
 from sparrowboost.learner.warm_up import warm_up, warm_up_numbers
 from sparrowboost.model.losses import base_score, get_loss
-from sparrowboost.model.model import Model
+from sparrowboost.model.model import Model, check_model, load_model
 from sparrowboost.model.regression import REGRESSION_LOSSES, fit_loss
 from sparrowboost.readers.labels import MAX_WEIGHT
 from sparrowboost.readers.options import ReadOptions
@@ -65,6 +66,7 @@ def train(
     class_weight: str | Mapping[Any, float] | None = None,
     callbacks: Iterable[Callback] = (),
     memory_limit: int | float | str | None = None,
+    init_model: Model | str | os.PathLike[str] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     scratch: str | os.PathLike[str] | None = None,
     n_jobs: int | None = None,
@@ -94,6 +96,10 @@ def train(
     memory_limit : int or str, optional
         Peak memory of the process, such as "512MB". Default: a quarter of what the machine, or the
         cgroup that this process runs in, allows; if that is less than 1 GB, up to 1 GB or 80 %.
+    init_model : Model or path, optional
+        Go on from this model: `n_estimators` trees are added to its own. The data set must have its
+        bins: it is the one that the model was trained on, or was made by ``ingest(...,
+        bins_of=model)``. The loss is that of the model.
     checkpoint : str or path, optional
         Folder in which to keep what is needed to go on after a crash: call `train` again with the
         same arguments, and it goes on from there to the same model. With more `n_estimators` than
@@ -136,6 +142,9 @@ def train(
     )
     if not isinstance(dataset, Dataset):
         raise DataError(f"train takes a Dataset, got {type(dataset).__name__}; call ingest first.")
+    init = None if init_model is None else starting_model(init_model, dataset, p)
+    if init is not None:
+        p = replace(p, loss=init.loss, n_estimators=init.n_trees + p.n_estimators)
     p = p.for_task(dataset.task)
     sets_of(valid)
     if p.early_stopping_rounds is not None and valid is None:
@@ -170,7 +179,9 @@ def train(
         factors = class_factors(dataset, class_weight)
         if factors is not None:
             dataset = with_class_weight(dataset, factors)
-        model = start_model(dataset, p)
+        model = start_model(dataset, p) if init is None else init
+        check_targets(model, dataset)
+        check_classes(model, dataset)
         if division is None:
             release()
             division, staged = plan_training(dataset, p, limit, n_jobs, valid), None
@@ -180,10 +191,12 @@ def train(
             validation = make_validation(
                 valid, model, p.eval_metric, division.valid_bytes, factors, workers, read
             )
+        if validation is not None and model.n_trees:
+            validation.look(model)  # no new tree may be better than none
         sizes, saved, found = division.sizes, None, None
         folder, strata = None if scratch is None else output_path(scratch), None
         if checkpoint is not None:
-            run = identity(dataset, p, seed, validated=valid is not None)
+            run = identity(dataset, p, seed, validated=valid is not None, init=init)
             saved = stack.enter_context(Checkpoint(checkpoint, run))
             folder, strata, found = saved.folder, STRATA, saved.load()
         if saved is not None and found is not None:
@@ -199,7 +212,9 @@ def train(
         stack.enter_context(closing(sampler))
         schedule = SampleSchedule(sampler, sizes, p.theta, rate=p.learning_rate, workers=workers)
         grower = make_grower(p, scanner, slots, model, monotone, draws, exact=sizes.whole)
-        task = stack.enter_context(progress.task("training", p.n_estimators, "trees"))
+        task = stack.enter_context(
+            progress.task("training", p.n_estimators - model.n_trees, "trees")
+        )
         notifier = Notifier([Bar(task), *callbacks, SoundnessMonitor()], scanner, sampler)
         owners: list[Owner] = [schedule, scanner, grower, notifier]
         if validation is not None:
@@ -238,6 +253,42 @@ def begin_reading(
     return staged.wait(), None
 
 
+def starting_model(
+    given: Model | str | os.PathLike[str], dataset: Dataset, params: Params
+) -> Model:
+    """The model to go on from; a DataError if it does not suit the data set or the parameters."""
+    model = load_model(given) if isinstance(given, str | os.PathLike) else given
+    check_model(model)
+    same = model.binning is dataset.binning
+    if not same and model.binning.to_json() != dataset.binning.to_json():
+        raise DataError(
+            "the data set has other bins than init_model; ingest its rows with bins_of=init_model."
+        )
+    if model.task != dataset.task:
+        raise DataError(
+            f"init_model is for {model.task}, but the data set is for {dataset.task}; ingest with "
+            f"task={model.task!r}."
+        )
+    if params.loss not in (AUTO, model.loss):
+        raise DataError(
+            f"loss={params.loss!r}, but init_model was trained with {model.loss!r}; leave loss out."
+        )
+    return model
+
+
+def check_classes(model: Model, dataset: Dataset) -> None:
+    """A DataError if a model to go on from has other classes than the data set."""
+    if model.classes != dataset.classes:
+        raise DataError(
+            f"init_model tells {_pair(model.classes)} apart, but the data set has "
+            f"{_pair(dataset.classes)}; labels must be the same."
+        )
+
+
+def _pair(classes: tuple[Any, ...]) -> str:
+    return " and ".join(map(repr, classes))
+
+
 def start_model(dataset: Dataset, params: Params) -> Model:
     """The model without trees: the constant score with the lowest loss."""
     of = dataset.binning, dataset.classes, params.loss
@@ -247,9 +298,7 @@ def start_model(dataset: Dataset, params: Params) -> Model:
     target, weight = some_targets(dataset)
     loss = fit_loss(params.loss, target, weight, alpha=params.alpha, power=params.power)
     base = loss.base_score(target, weight)
-    model = Model(*of, base, label_name=dataset.label_name, loss_options=loss.options)
-    check_targets(model, dataset)
-    return model
+    return Model(*of, base, label_name=dataset.label_name, loss_options=loss.options)
 
 
 def check_targets(model: Model, dataset: Dataset) -> None:

@@ -12,7 +12,6 @@ from sparrowboost.model.predict import (
     BLOCK_ROWS,
     BlockBudget,
     FeatureBlock,
-    check_kinds,
     column_names,
     open_options,
 )
@@ -22,6 +21,7 @@ from sparrowboost.readers.table import open_table
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.temporary import TemporaryFolder
 from sparrowboost.store.dataset import Block
+from sparrowboost.store.known_bins import check_kinds
 
 
 def read_labelled(

@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparrowboost.model.ensemble import Ensemble
-from sparrowboost.readers.base import ConcatenatedSource
 from sparrowboost.readers.formats import OpenOptions, RowError, Source, check_format, open_source
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.readers.table import locate
@@ -24,6 +23,7 @@ from sparrowboost.runtime.memory import held
 from sparrowboost.runtime.temporary import TemporaryFolder
 from sparrowboost.runtime.threads import check_jobs, ordered_map, prefetch
 from sparrowboost.store.binning import Binning, CategoryFeature
+from sparrowboost.store.known_bins import check_kinds
 from sparrowboost.store.lookup import Bins
 
 A = TypeVar("A")
@@ -218,25 +218,6 @@ def column_names(binning: Binning, data: Any) -> list[str]:
         if not set(binning.names) <= set(numbered):
             return numbered
     return binning.names
-
-
-def check_kinds(binning: Binning, source: Source, names: Sequence[str]) -> None:
-    """A DataError if a source has numbers where the model expects times, or vice versa.
-
-    To the model, times are numbers of microseconds.
-    """
-    if isinstance(source, ConcatenatedSource):
-        source = source.parts[0]  # there may be thousands
-    for feature, name in zip(binning.features, names, strict=True):
-        if isinstance(feature, CategoryFeature) or feature.blank:
-            continue
-        is_time, kind = feature.kind == "time", source.kind(name)
-        if kind not in ("null", "category") and (kind == "time") != is_time:
-            found, known = ("numbers", "times") if is_time else ("times", "numbers")
-            raise DataError(
-                f"{source.name}: column {name!r} has {found} where the model was trained on "
-                f"{known}; convert them to {known} first."
-            )
 
 
 def _check_columns(source: Source, names: Sequence[str], why: str) -> None:

@@ -80,7 +80,7 @@ class Sampler:
     ----------
     dataset : Dataset
     model : Model
-        Before its first tree: the score of rows that were never read.
+        Before the first new tree: the scores of rows that were never read.
     folder : Path, optional
         Where the strata's scratch file goes; by default the store's folder, or that for temporary
         files if it cannot be written.
@@ -335,7 +335,7 @@ class Sampler:
         return parts
 
     def weigh_base(self) -> WeightEstimate:
-        """The weights that rows have under the base score."""
+        """The weights that rows have before the first new tree."""
         return self._weighing.at_base(self._dataset, self._some_rows)
 
     def _some_rows(self) -> Iterator[tuple[Rows, float]]:
@@ -345,7 +345,9 @@ class Sampler:
             blocks = data.blocks_of(band)[:ESTIMATE_BLOCKS]
             each = n_rows / max(int(data.block_rows[blocks].sum()), 1)
             for block in blocks:
-                yield self._rows_of_block(int(block)), each
+                rows = self._rows_of_block(int(block))
+                catch_up(rows, self._model.forest.arrays, self._model.n_trees)
+                yield rows, each
 
     def _rows_of_block(self, index: int) -> Rows:
         block = self._dataset.read_block(index, shuffled=False)

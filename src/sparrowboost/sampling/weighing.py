@@ -24,7 +24,7 @@ from sparrowboost.store.lookup import Bins
 
 Floats = npt.NDArray[np.float32]
 Arrays = tuple[Bins, npt.NDArray[np.uint8], Floats, Floats, int]
-Part = tuple[Rows, float]  # rows under the base score, and the rows of the data for each of them
+Part = tuple[Rows, float]  # rows with their first scores, and the rows of the data for each
 
 
 class RowWeighing(Protocol):
@@ -35,7 +35,7 @@ class RowWeighing(Protocol):
         ...
 
     def at_base(self, data: Dataset, parts: Callable[[], Iterable[Part]]) -> WeightEstimate:
-        """The weights that rows have under the base score, from some of them."""
+        """The weights that rows have before the first new tree, from some of them."""
         ...
 
     def sample(
@@ -56,10 +56,10 @@ def row_weighing(model: Model) -> RowWeighing:
 
 
 class LabelWeighing:
-    """Rows of two classes: at the base score all rows of a label weigh the same."""
+    """Rows of two classes. At the base score, all rows of a label weigh the same."""
 
     def __init__(self, loss: Loss, model: Model) -> None:
-        self._loss, self._base = loss, model.base_score
+        self._loss, self._base, self._grown = loss, model.base_score, model.n_trees > 0
 
     def weigh(self, rows: Rows, scale: DrawScale | None) -> tuple[Floats, float]:
         w, total = np.empty(len(rows.label), np.float32), np.empty(2)
@@ -67,14 +67,14 @@ class LabelWeighing:
         return w, float(total[1])
 
     def at_base(self, data: Dataset, parts: Callable[[], Iterable[Part]]) -> WeightEstimate:
-        w, total = np.empty(2, np.float32), np.empty(2)
-        label, score = np.array([0, 1], np.uint8), np.full(2, self._base, np.float32)
-        self._loss.weigh(label, np.ones(2, np.float32), score, w, total)
-        if not data.weighted:
+        if not data.weighted and not self._grown:
+            w, total = np.empty(2, np.float32), np.empty(2)
+            label, score = np.array([0, 1], np.uint8), np.full(2, self._base, np.float32)
+            self._loss.weigh(label, np.ones(2, np.float32), score, w, total)
             return WeightEstimate(w, data.band_rows.astype(np.float32), label)
         weights, counts, labels = [], [], []
         for rows, each in parts():
-            weights.append(w[rows.label] * rows.weight)
+            weights.append(self.weigh(rows, None)[0])
             counts.append(np.full(len(rows.label), each, np.float32))
             labels.append(rows.label)
         return WeightEstimate(

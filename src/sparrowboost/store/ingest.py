@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import zlib
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -20,6 +22,7 @@ from sparrowboost.runtime.random_state import RandomState, check_seed
 from sparrowboost.runtime.threads import check_jobs
 from sparrowboost.store.bin_finder import find_bins
 from sparrowboost.store.dataset import Dataset
+from sparrowboost.store.known_bins import binning_of, category_names, check_kinds
 from sparrowboost.store.plan import OPENING, IngestPlan, layout_of
 from sparrowboost.store.resume import describe_run, find_finished
 from sparrowboost.store.row_pass import RowPass
@@ -46,6 +49,7 @@ def ingest(
     columns: str | Iterable[Any] | None = None,
     exclude: str | Iterable[Any] | None = None,
     categorical: str | Iterable[Any] | None = None,
+    bins_of: Any = None,
     memory_limit: int | float | str | None = None,
     header: bool = True,
     format: str | None = None,
@@ -88,6 +92,9 @@ def ingest(
     categorical : list of str, optional
         Columns of numbers to treat as categories. Strings, dictionaries and pandas categories
         always are.
+    bins_of : Dataset or Model, optional
+        Use its features and their bins instead of finding some: for rows with which the training of
+        a model goes on (`init_model` of `train`).
     memory_limit : int or str, optional
         Peak memory of the process, such as "512MB". Default: a quarter of the memory of the machine
         or of the cgroup of this process; if that is less than 1 GB, up to 1 GB or 80 %. Data that
@@ -148,7 +155,15 @@ def ingest(
     check_format(format)
     limit = apply_limit(memory_limit)
     n_jobs, seed = check_jobs(n_jobs), check_seed(random_state)
-    run = None
+    run, known = None, None
+    if bins_of is not None:
+        known = binning_of(bins_of)
+        if any(given is not None for given in (columns, exclude, categorical)):
+            raise DataError(
+                "bins_of says which columns are features, and which are categories; leave out "
+                "columns, exclude and categorical."
+            )
+        columns, categorical = known.names, category_names(known)
     if resume:
         if not isinstance(random_state, int | np.integer):
             raise DataError("resume=True needs a whole number as random_state.")
@@ -156,6 +171,7 @@ def ingest(
             label, weight, positive, columns, exclude, categorical, header, format, seed,
             *read.of_text(),  # only those given: stores of older versions do not have them
             *([task] if task == REGRESSION else []),
+            *([] if known is None else [zlib.crc32(json.dumps(known.to_json()).encode())]),
         )  # fmt: skip
         run = describe_run(data, named)
         finished = find_finished(path, run, overwrite=overwrite)
@@ -185,7 +201,11 @@ def ingest(
                 warm_up(table.features.values())
             release()
             plan = IngestPlan.make(limit, table, n_jobs, trained=not wait)
-            binning, row_bytes = find_bins(table, plan, seed, progress)
+            if known is None:
+                binning, row_bytes = find_bins(table, plan, seed, progress)
+            else:
+                check_kinds(known, table.source, known.names)
+                binning, row_bytes = known, float(table.source.row_bytes(known.names))
         # With `positive`, the other classes are not known before all labels are read.
         stages = choose_stages(table, seed) if positive is None else [all_rows(table.source)]
         store.start(

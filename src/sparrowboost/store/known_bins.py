@@ -1,0 +1,45 @@
+"""Bins that are there already: those of a model, or of another data set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sparrowboost.readers.base import ConcatenatedSource
+from sparrowboost.readers.formats import Source
+from sparrowboost.runtime.errors import DataError
+from sparrowboost.store.binning import Binning, CategoryFeature
+
+
+def binning_of(bins_of: Any) -> Binning:
+    """The bins of a Dataset, a Model, or an estimator with one."""
+    binning = getattr(getattr(bins_of, "model_", bins_of), "binning", None)
+    if not isinstance(binning, Binning):
+        raise DataError(
+            f"bins_of is {type(bins_of).__name__}; pass a Dataset or a Model, whose bins to use."
+        )
+    return binning
+
+
+def category_names(binning: Binning) -> list[str]:
+    """The features that are categories."""
+    return [f.name for f in binning.features if isinstance(f, CategoryFeature)]
+
+
+def check_kinds(binning: Binning, source: Source, names: Sequence[str]) -> None:
+    """A DataError if a source has numbers where the bins are of times, or vice versa.
+
+    In bins, times are numbers of microseconds.
+    """
+    if isinstance(source, ConcatenatedSource):
+        source = source.parts[0]  # there may be thousands
+    for feature, name in zip(binning.features, names, strict=True):
+        if isinstance(feature, CategoryFeature) or feature.blank:
+            continue
+        is_time, kind = feature.kind == "time", source.kind(name)
+        if kind not in ("null", "category") and (kind == "time") != is_time:
+            found, known = ("numbers", "times") if is_time else ("times", "numbers")
+            raise DataError(
+                f"{source.name}: column {name!r} has {found} where the model was trained on "
+                f"{known}; convert them to {known} first."
+            )
