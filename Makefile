@@ -9,6 +9,10 @@ WORKERS ?= auto
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist worksteal
 DOCS_TESTS := tests/test_docs.py tests/benchmarks
 
+# Some images set it. Then each worker, and each of some hundred processes that tests start, would
+# compile the Python of tests and package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-fast check kernels docs docs-check \
 	bench bench-full bench-ingest bench-learner clean
 
