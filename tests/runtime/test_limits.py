@@ -69,7 +69,8 @@ def data(tmp_path_factory):
     make_large(folder / "train.parquet", ROWS)
     make_large(folder / "valid.parquet", VALID_ROWS, stream=1)
     # Once without a group: compiling takes more memory than the smallest limits allow.
-    words = [folder / "valid.parquet", folder / "valid.parquet", folder, "1GB"]
+    small = make_large(folder / "small.parquet", 20_000)
+    words = [small, small, folder, "1GB"]
     call = [sys.executable, "-c", JOB, *map(str, words)]
     subprocess.run(call, env=python_path(), check=True, capture_output=True)
     return folder
