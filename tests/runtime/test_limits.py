@@ -82,9 +82,11 @@ def run(limit, argv, folder):
         with file.open("rb") as stream:
             os.fsync(stream.fileno())
             os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    env = python_path(TMPDIR=str(folder))
+    env.pop("OPENBLAS_NUM_THREADS", None)  # `make test` sets it, users do not: threads take memory
     try:
         with memory_group(parse_size(limit)) as group:
-            return group.run([sys.executable, *map(str, argv)], env=python_path(TMPDIR=str(folder)))
+            return group.run([sys.executable, *map(str, argv)], env=env)
     except LookupError as error:
         pytest.skip(f"no memory cgroup can be made: {error}")
 
