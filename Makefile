@@ -4,19 +4,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-# Tests run in parallel. A worker takes about 700 MB.
+# Tests run in parallel. A worker takes about 700 MB. Each core has one, so threads of libraries
+# should not wait for work by keeping a core busy: XGBoost's and scikit-learn's (OpenMP), and numpy's
+# (OpenBLAS). Arrow's and Sparrow's do not.
 WORKERS ?= auto
-PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist worksteal
+PYTEST := OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist worksteal
 DOCS_TESTS := tests/test_docs.py tests/benchmarks
 
 # Some images set it. Then each worker, and each of some hundred processes that tests start, would
 # compile the Python of tests and package again.
 unexport PYTHONDONTWRITEBYTECODE
-
-# Each core has a worker. Threads of libraries would wait for work by keeping a core busy: XGBoost's
-# and scikit-learn's (OpenMP), and numpy's (OpenBLAS). Arrow's and Sparrow's do not.
-export OMP_WAIT_POLICY := passive
-export OPENBLAS_NUM_THREADS := 1
 
 .PHONY: demo test test-fast check kernels docs docs-check \
 	bench bench-full bench-ingest bench-learner clean

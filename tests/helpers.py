@@ -90,6 +90,16 @@ def python_path(**env) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))} | env
 
 
+# `sparrow` that tells its progress without a terminal as soon as there is any, not after 5 seconds.
+TALKATIVE = """
+from sparrowboost.cli import run
+from sparrowboost.runtime import progress
+
+lines = progress.Lines
+progress.Lines = lambda: lines(seconds=0.1)
+run()
+"""
+
 NOBODY = 65_534
 
 as_nobody = pytest.mark.skipif(

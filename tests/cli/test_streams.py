@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers import TALKATIVE
 from sparrowboost import load_model
 
 SPARROW = [sys.executable, "-m", "sparrowboost"]
@@ -68,7 +69,7 @@ def test_no_file_gets_the_number_of_a_closed_stream(folder, tmp_path):
 
 # -- hanging up ------------------------------------------------------------------------------------
 
-LONG = ["train", "t.csv", "--label", "y", "--n-estimators", "1000000", "-o"]
+LONG = ["train", "t.csv", "--label", "y", "--jobs", "1", "--n-estimators", "1000000", "-o"]
 
 
 def on_a_terminal(call, folder, **how):
@@ -102,7 +103,7 @@ def test_trees_are_saved_when_the_terminal_is_closed(folder, tmp_path):
 
 @pytest.mark.slow
 def test_under_nohup_training_goes_on(folder, tmp_path):
-    call = ["nohup", *SPARROW, *LONG, str(tmp_path / "m.json")]
+    call = ["nohup", sys.executable, "-c", TALKATIVE, *LONG, str(tmp_path / "m.json")]
     with subprocess.Popen(
         call, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE, text=True,
