@@ -4,10 +4,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-# Tests run in parallel. A worker takes about 700 MB.
+# Tests run in parallel. A worker takes about 700 MB. Each core has one, so threads of libraries
+# should not wait for work by keeping a core busy: XGBoost's and scikit-learn's (OpenMP), and numpy's
+# (OpenBLAS). Arrow's and Sparrow's do not.
 WORKERS ?= auto
-PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist worksteal
+PYTEST := OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist worksteal
 DOCS_TESTS := tests/test_docs.py tests/benchmarks
+
+# Some images set it. Then each worker, and each of some hundred processes that tests start, would
+# compile the Python of tests and package again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-fast check kernels docs docs-check \
 	bench bench-full bench-ingest bench-learner clean
@@ -15,11 +21,11 @@ DOCS_TESTS := tests/test_docs.py tests/benchmarks
 demo: .venv/installed
 	$(BIN)/sparrow demo
 
-test: .venv/installed-test check kernels
+test: .venv/installed-test check .venv/compiled kernels
 	$(PYTEST) --doctest-modules $(DOCS_TESTS:%=--ignore=%)
 
 # For the inner loop: everything but the slowest tests, without checks of style and types.
-test-fast: .venv/installed-test
+test-fast: .venv/installed-test .venv/compiled
 	$(PYTEST) -m "not slow" $(DOCS_TESTS:%=--ignore=%)
 
 check: .venv/installed-test
@@ -32,6 +38,13 @@ check: .venv/installed-test
 kernels: .venv/installed-test
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.venv/numba-boundscheck \
 		$(PYTEST) -q -m kernel tests/kernels tests/readers
+
+# Most kernels are compiled before the tests, in two processes. Each worker would compile them all.
+.venv/compiled: .venv/installed-test $(wildcard src/sparrowboost/kernels/*.py)
+	$(BIN)/python -c "from sparrowboost.learner.warm_up import warm_up; warm_up()" & \
+	$(BIN)/python -c "from sparrowboost.store.warm_up import WORK_DTYPES, warm_up; warm_up(WORK_DTYPES)" & \
+	wait
+	touch $@
 
 # Do the pages match the code and the measurements? Does the site build, with every link intact?
 docs-check: .venv/installed-test .venv/installed-bench docs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from bisect import bisect_left
 from collections import Counter
 from pathlib import Path
 
@@ -32,13 +33,15 @@ def small_table(n=3_000, seed=0) -> pa.Table:
 
 
 def naive_bins(feature, values) -> list[int]:
-    """One column binned by comparing each value with each threshold."""
+    """One column binned by Python's own comparisons of each value with the thresholds."""
+    thresholds = feature.thresholds.tolist() if isinstance(feature, NumberFeature) else []
+    assert thresholds == sorted(thresholds)
     out = []
     for value in values:
         if value is None or value != value:
             out.append(feature.n_values)
         elif isinstance(feature, NumberFeature):
-            out.append(sum(t < value for t in feature.thresholds.tolist()))
+            out.append(bisect_left(thresholds, value))  # how many are less
         else:
             known = feature.categories
             out.append(known.index(str(value)) if str(value) in known else len(known))
@@ -86,6 +89,16 @@ def python_path(**env) -> dict[str, str]:
     paths = (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))} | env
 
+
+# `sparrow` that tells its progress without a terminal as soon as there is any, not after 5 seconds.
+TALKATIVE = """
+from sparrowboost.cli import run
+from sparrowboost.runtime import progress
+
+lines = progress.Lines
+progress.Lines = lambda: lines(seconds=0.1)
+run()
+"""
 
 NOBODY = 65_534
 

@@ -682,6 +682,7 @@ def test_it_works_in_pipelines_searches_and_calibration(numbers):
     assert calibrated.predict_proba(X).shape == (len(X), 2)
 
 
+@pytest.mark.slow
 def test_worker_processes_find_the_same_scores(numbers):
     X, y = numbers
     clf = small(n_estimators=3, n_jobs=None)

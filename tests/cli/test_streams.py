@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers import TALKATIVE
 from sparrowboost import load_model
 
 SPARROW = [sys.executable, "-m", "sparrowboost"]
@@ -30,6 +31,7 @@ def shell(line, folder, **env):
 TRAIN = "$SPARROW train t.csv --label y --n-estimators 4 --max-leaves 4"
 
 
+@pytest.mark.slow
 def test_a_command_whose_output_nobody_reads_succeeds(folder, tmp_path):
     done = shell("$SPARROW inspect model.json --all | true", folder)
     assert (done.returncode, done.stderr) == (0, "")
@@ -47,6 +49,7 @@ def test_output_that_is_lost_is_a_failure(folder):
         assert "No space left on device" in done.stderr and "standard output" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_table_longer_than_a_pipe_may_be_read_in_part(folder, tmp_path):
     names = ",".join(f"column_{k:05d}_{'x' * 80}" for k in range(1_000))
     rows = "\n".join(",".join([str(k % 2)] * 1_000) for k in range(20))
@@ -57,6 +60,7 @@ def test_a_table_longer_than_a_pipe_may_be_read_in_part(folder, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_no_file_gets_the_number_of_a_closed_stream(folder, tmp_path):
     done = shell(f"{TRAIN} -o {tmp_path}/m.json 0<&- >&- 2>&-", folder)
     assert done.returncode == 0
@@ -65,7 +69,7 @@ def test_no_file_gets_the_number_of_a_closed_stream(folder, tmp_path):
 
 # -- hanging up ------------------------------------------------------------------------------------
 
-LONG = ["train", "t.csv", "--label", "y", "--n-estimators", "1000000", "-o"]
+LONG = ["train", "t.csv", "--label", "y", "--jobs", "1", "--n-estimators", "1000000", "-o"]
 
 
 def on_a_terminal(call, folder, **how):
@@ -87,15 +91,19 @@ def read_until(main, pattern):
 @pytest.mark.slow
 def test_trees_are_saved_when_the_terminal_is_closed(folder, tmp_path):
     process, main = on_a_terminal([*SPARROW, *LONG, str(tmp_path / "m.json")], folder)
-    read_until(main, rb"training .*[1-9]\d* trees/s")
-    os.close(main)
-    assert process.wait(60) == 130
+    try:
+        read_until(main, rb"training .*[1-9]\d* trees/s")
+        os.close(main)
+        assert process.wait(60) == 130
+    finally:  # it would train for hours
+        process.kill()
+        process.wait()
     assert 1 <= load_model(tmp_path / "m.json").n_trees < 1_000_000
 
 
 @pytest.mark.slow
 def test_under_nohup_training_goes_on(folder, tmp_path):
-    call = ["nohup", *SPARROW, *LONG, str(tmp_path / "m.json")]
+    call = ["nohup", sys.executable, "-c", TALKATIVE, *LONG, str(tmp_path / "m.json")]
     with subprocess.Popen(
         call, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE, text=True,
@@ -114,10 +122,21 @@ def test_under_nohup_training_goes_on(folder, tmp_path):
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00"
 
 
-def test_log_lines_have_times_where_there_is_no_terminal(folder, tmp_path):
-    done = shell(f"{TRAIN} -o {tmp_path}/m.json", folder)
-    assert done.returncode == 0
-    lines = done.stderr.splitlines()
+@pytest.fixture
+def train_here(sparrow, folder, tmp_path, monkeypatch):
+    """Runs TRAIN in this process; gives its standard error."""
+    monkeypatch.chdir(folder)
+
+    def run(*more):
+        code, _, err = sparrow(*TRAIN.split()[1:], "-o", tmp_path / "m.json", *more)
+        assert code == 0
+        return err
+
+    return run
+
+
+def test_log_lines_have_times_where_there_is_no_terminal(train_here):
+    lines = train_here().splitlines()
     assert len(lines) >= 2
     for line in lines:
         assert re.match(rf"{TIME} INFO (task|note)='", line), line
@@ -128,12 +147,11 @@ def objects(text):
 
 
 @pytest.mark.parametrize("how", ["option", "environment"])
-def test_log_lines_as_json_have_a_field_for_each_fact(folder, tmp_path, how):
-    option, env = ("--log-format json", {}) if how == "option" else ("", {"LOG": "json"})
-    env = {f"SPARROW_{name}_FORMAT": value for name, value in env.items()}
-    done = shell(f"{TRAIN} -o {tmp_path}/m.json {option}", folder, **env)
-    assert done.returncode == 0
-    tasks = {line["task"]: line for line in objects(done.stderr) if "task" in line}
+def test_log_lines_as_json_have_a_field_for_each_fact(train_here, monkeypatch, how):
+    if how == "environment":
+        monkeypatch.setenv("SPARROW_LOG_FORMAT", "json")
+    said = train_here(*(["--log-format", "json"] if how == "option" else []))
+    tasks = {line["task"]: line for line in objects(said) if "task" in line}
     training = tasks["training"]
     assert re.fullmatch(TIME, training["time"])
     assert (training["level"], training["logger"], training["trees"]) == ("INFO", "sparrowboost", 4)
@@ -149,6 +167,7 @@ def test_failures_and_interruptions_are_json_too(folder, tmp_path):
     assert line["message"] == "error: none.csv: no such file."
 
 
+@pytest.mark.slow
 def test_on_a_terminal_json_replaces_the_bar(folder, tmp_path):
     words = [*TRAIN.split()[1:], "--log-format", "json", "-o", str(tmp_path / "m.json")]
     process, main = on_a_terminal([*SPARROW, *words], folder, stdout=subprocess.DEVNULL)

@@ -71,6 +71,7 @@ def run(package, helper=None):
     return tuple(map(int, done.stdout.split()))
 
 
+@pytest.mark.slow
 def test_a_kernel_is_compiled_anew_when_one_that_it_calls_has_changed(package):
     changed = "\n\n" + HELPER.format(step=5)  # further down in its file, too
     assert run(package, HELPER.format(step=1)) == (2, 0)
@@ -80,6 +81,7 @@ def test_a_kernel_is_compiled_anew_when_one_that_it_calls_has_changed(package):
     assert files and sorted(package.rglob("*.nb?")) == files, "old files are left behind"
 
 
+@pytest.mark.slow
 def test_numba_cache_dir_is_respected(package, tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
     assert run(package, HELPER.format(step=1)) == (2, 0)
@@ -142,6 +144,7 @@ def test_kernels_that_cannot_be_kept_are_run_all_the_same_and_one_line_says_so(n
     assert "set NUMBA_CACHE_DIR" in record.getMessage()
 
 
+@pytest.mark.slow
 def test_a_cache_on_a_full_disk_fails_no_job(package):
     limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
     code = limited + RUN
@@ -168,6 +171,7 @@ def image():
     shutil.rmtree(folder)
 
 
+@pytest.mark.slow
 @as_nobody
 def test_a_cache_that_was_warmed_is_used_by_those_who_may_only_read_it(image, nobody):
     where = {"first": image.parent, "TMPDIR": f"{image.parent}/tmp"}
@@ -177,6 +181,7 @@ def test_a_cache_that_was_warmed_is_used_by_those_who_may_only_read_it(image, no
     assert os.listdir(image.parent / "tmp") == []
 
 
+@pytest.mark.slow
 @as_nobody
 def test_without_any_other_folder_kernels_are_kept_in_a_private_one(image, nobody):
     where = {"first": image.parent, "TMPDIR": f"{image.parent}/tmp"}
@@ -195,6 +200,7 @@ def test_without_any_other_folder_kernels_are_kept_in_a_private_one(image, nobod
         assert "every process compiles them again" in again.stderr
 
 
+@pytest.mark.slow
 @as_nobody
 def test_damage_in_a_cache_that_may_only_be_read_is_repaired_elsewhere(image, nobody):
     where = {"first": image.parent, "TMPDIR": f"{image.parent}/tmp"}

@@ -84,7 +84,8 @@ def kind(request, monkeypatch):
 
 @pytest.mark.slow
 def test_a_training_that_crashes_again_and_again_gives_the_same_model(dataset, kind, tmp_path):
-    straight = run(dataset, kind)
+    last = []
+    straight = run(dataset, kind, callbacks=[last.append])
     assert straight.n_trees > 15
     folder = tmp_path / "run"
     for tree in (1, 2, 7, 8, 14):
@@ -97,8 +98,6 @@ def test_a_training_that_crashes_again_and_again_gives_the_same_model(dataset, k
     assert events[0].reason == "resumed"
     assert events[0].n_trees > 0, "began anew"
     # What was counted before the crash is counted once.
-    last = []
-    run(dataset, kind, callbacks=[last.append])
     assert events[-1].rows_scanned == last[-1].rows_scanned
     assert events[-1].rows_read == last[-1].rows_read
     assert events[-1].n_samples == last[-1].n_samples or kind == "whole"

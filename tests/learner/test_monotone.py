@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -170,19 +172,25 @@ def worst_step(model, name, sign, n_rows=60, seed=0):
     return float((-sign * np.diff(score, axis=1)).max())
 
 
+@pytest.fixture(scope="module")
+def train_free(dataset):
+    """Trains a model without constraints, once for each way."""
+    return cache(lambda **how: train(dataset, **how))
+
+
 @pytest.mark.slow
 @every_kind
 @pytest.mark.parametrize("sample_size", ["auto", 2_500])
 @pytest.mark.parametrize("signs", [{"a": 1, "b": -1}, {"a": -1, "c": 1, "d": -1}])
 def test_a_model_is_monotone_in_every_constrained_feature(
-    dataset, loss, stopping, sample_size, signs, monkeypatch
+    dataset, train_free, loss, stopping, sample_size, signs, monkeypatch
 ):
     # Small blocks: in a drawn sample, splits are taken on few rows and values are of more.
     set_constants(monkeypatch, sample_block_rows=256)
     set_constants(monkeypatch, start_values=256)
     kwargs = {"loss": loss, "stopping": stopping, "sample_size": sample_size, "theta": 0.8}
     kwargs |= {"n_estimators": 20, "learning_rate": 0.5, "l2": 3.0, "verbose": 0, "n_jobs": 1}
-    free = train(dataset, **kwargs)
+    free = train_free(**kwargs)
     model = train(dataset, monotone_constraints=signs, **kwargs)
     assert model.n_trees >= 3
     for name, sign in signs.items():

@@ -203,6 +203,7 @@ def naive_pack(values, width):
     return word.to_bytes((len(values) * width + 7) // 8, "little")
 
 
+@pytest.mark.slow
 @pytest.mark.kernel
 @settings(max_examples=200, deadline=None)
 @given(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import logging
 import os
 import shutil
@@ -23,7 +24,7 @@ import sparrowboost.readers.formats
 import sparrowboost.store.ingest
 from builders import assert_same_trees, made_rows
 from constants import set_constants
-from helpers import small_table
+from helpers import python_path, small_table
 from sparrowboost import (
     DataError,
     Dataset,
@@ -180,32 +181,37 @@ import os, random, shutil, sys, threading, time
 from pathlib import Path
 from sparrowboost import DataError, ingest
 
-source, label, folder = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
-label = int(label) if label.isdigit() else label
-data = source.read_bytes()
+folder = Path(sys.argv[1])
 
-def run():
+def run(source, label):
     start = time.perf_counter()
     ingest(source, label=label, path=folder / "store", n_jobs=1, verbose=0)
     shutil.rmtree(folder / "store")
     return time.perf_counter() - start
 
-run()  # loads kernels
-seconds, reported, random = run(), 0, random.Random(0)
-for _ in range(8):
-    source.write_bytes(data)
-    cutter = threading.Timer(
-        random.uniform(0, seconds), os.truncate, (source, random.randrange(len(data)))
-    )
-    cutter.start()
-    try:
-        run()
-    except DataError as error:
-        assert source.name in str(error) and "\\n" not in str(error), error
-        assert os.listdir(folder) == [], "something is left"
-        reported += 1
-    cutter.join()
-print(reported)
+def cut(source, label):
+    data = source.read_bytes()
+    run(source, label)  # loads kernels
+    seconds, reported, dice = run(source, label), 0, random.Random(0)
+    for _ in range(8):
+        source.write_bytes(data)
+        cutter = threading.Timer(
+            dice.uniform(0, seconds), os.truncate, (source, dice.randrange(len(data)))
+        )
+        cutter.start()
+        try:
+            run(source, label)
+        except DataError as error:
+            assert source.name in str(error) and "\\n" not in str(error), error
+            assert os.listdir(folder) == [], "something is left"
+            reported += 1
+        cutter.join()
+    return reported
+
+for argument in sys.argv[2:]:
+    label, _, source = argument.partition(":")
+    print(source, end=" ", flush=True)
+    print(cut(Path(source), int(label) if label.isdigit() else label))
 """
 
 READ_ON = """
@@ -215,19 +221,20 @@ import numpy as np
 from sparrowboost import DataError
 from sparrowboost.readers.formats import FORMATS, SUFFIXES, OpenOptions
 
-path = Path(sys.argv[1])
-options = OpenOptions(scratch=path.parent, rng=np.random.default_rng(0))
-source = FORMATS[SUFFIXES[path.suffix]](path, options)
-blocks = source.blocks(source.columns, 1_000)
-next(blocks)
-maps = Path("/proc/self/maps")
-assert not maps.exists() or path.name not in maps.read_text(), "it is mapped"
-os.truncate(path, path.stat().st_size // 3)
-try:
-    for block in blocks:
-        block.validate(full=True)
-except DataError as error:
-    print(error)
+for path in map(Path, sys.argv[1:]):
+    options = OpenOptions(scratch=path.parent, rng=np.random.default_rng(0))
+    source = FORMATS[SUFFIXES[path.suffix]](path, options)
+    blocks = source.blocks(source.columns, 1_000)
+    next(blocks)
+    maps = Path("/proc/self/maps")
+    assert not maps.exists() or path.name not in maps.read_text(), f"{path.name} is mapped"
+    os.truncate(path, path.stat().st_size // 3)
+    print("of", path.name, end=": ", flush=True)
+    try:
+        for block in blocks:
+            block.validate(full=True)
+    except DataError as error:
+        print(error)
 """
 
 
@@ -236,7 +243,9 @@ def child(code, *argv):
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, argv)], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, f"exit code {done.returncode}: {done.stderr[-2000:]}"
+    assert done.returncode == 0, (
+        f"exit code {done.returncode} after {done.stdout!r}: {done.stderr[-2000:]}"
+    )
     return done.stdout
 
 
@@ -250,20 +259,26 @@ CUT = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CUT)
-def test_reading_beyond_the_new_end_of_a_file_is_reported_and_kills_no_process(tmp_path, name):
-    CUT[name][0](TABLE, tmp_path / name)  # in a child: a memory map would take the tests with it
-    said = child(READ_ON, tmp_path / name)
-    assert name in said and said.count("\n") == 1
+def test_reading_beyond_the_new_end_of_a_file_is_reported_and_kills_no_process(tmp_path):
+    for name, (write, _) in CUT.items():
+        write(TABLE, tmp_path / name)
+    # In a child: a memory map would take the tests with it.
+    lines = child(READ_ON, *(tmp_path / name for name in CUT)).splitlines()
+    for name, line in zip(CUT, lines, strict=True):
+        assert line.startswith(f"of {name}: ") and line.count(name) == 2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CUT)
-def test_a_file_that_a_thread_truncates_at_any_moment_kills_no_process(tmp_path, name):
-    write, label = CUT[name]
-    write(small_table(400_000).drop(["w"]), tmp_path / name)
+def test_a_file_that_a_thread_truncates_at_any_moment_kills_no_process(tmp_path):
+    table = small_table(400_000).drop(["w"])
+    for name, (write, _) in CUT.items():
+        write(table, tmp_path / name)
     (tmp_path / "out").mkdir()
-    assert int(child(CUTTER, tmp_path / name, label, tmp_path / "out")) > 0
+    files = [f"{label}:{tmp_path / name}" for name, (_, label) in CUT.items()]
+    lines = child(CUTTER, tmp_path / "out", *files).splitlines()
+    for name, line in zip(CUT, lines, strict=True):
+        file, reported = line.split()
+        assert file == str(tmp_path / name) and int(reported) > 0, line
 
 
 def test_nothing_is_left_of_a_file_that_changed(tmp_path, monkeypatch):
@@ -414,41 +429,75 @@ def test_a_disk_that_fails_is_named_in_one_line(tmp_path, monkeypatch, name):
 
 
 LIMITED = """
-import resource, sys
-import sparrowboost.learner.training, sparrowboost.model.predictions, sparrowboost.store.ingest
+import json, os, resource, sys
+from forks import fork, load
 from sparrowboost.cli import main
-resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, 1_000))
-sys.exit(main(sys.argv[1:]))
+
+def limited(folder, words, out):
+    os.dup2(out, 2)
+    os.chdir(folder)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, 1_000))
+    code = main([*words, "-q"])
+    sys.stderr.flush()
+    os._exit(code)
+
+load()
+said = {}
+for name, words in json.loads(sys.argv[2]).items():
+    back, out = os.pipe()
+    pid = fork(lambda: limited(f"{sys.argv[1]}/{name}", words, out))
+    os.close(out)
+    with open(back) as stream:
+        lines = stream.read()
+    said[name] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), lines
+print(json.dumps(said))
 """
 
+# A command, and the file that becomes too long for it.
+TOO_LONG = {
+    "store": ("ingest t.parquet --label y -o store", "store/rows-"),
+    "scratch": ("ingest t.csv.gz --label y -o store", "store/scratch/"),
+    "model": ("train data -o n.json", "n.json"),
+    "checkpoint": ("train data -o n.json --checkpoint run", "run/"),
+    "csv": ("predict m.json t.parquet -o p.csv", "p.csv"),
+    "parquet": ("predict m.json t.parquet -o p.parquet", "p.parquet"),
+}
 
-@pytest.mark.parametrize("what", ["store", "model", "checkpoint", "csv", "parquet", "scratch"])
-def test_a_limit_on_file_sizes_is_named_with_the_file(tmp_path, what):
-    write_gz(TABLE, tmp_path / "t.csv.gz")
-    pq.write_table(TABLE, tmp_path / "t.parquet")
-    dataset = ingest(tmp_path / "t.parquet", label="y", path=tmp_path / "data", verbose=0)
-    train(dataset, n_estimators=20, verbose=0).save_model(tmp_path / "m.json")
-    words, file = {
-        "store": (["ingest", "t.parquet", "--label", "y", "-o", "store"], "store/rows-"),
-        "scratch": (["ingest", "t.csv.gz", "--label", "y", "-o", "store"], "store/scratch/"),
-        "model": (["train", "data", "-o", "n.json"], "n.json"),
-        "checkpoint": (["train", "data", "-o", "n.json", "--checkpoint", "run"], "run/"),
-        "csv": (["predict", "m.json", "t.parquet", "-o", "p.csv"], "p.csv"),
-        "parquet": (["predict", "m.json", "t.parquet", "-o", "p.parquet"], "p.parquet"),
-    }[what]
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory):
+    """The commands' folders, each below this one; their exit codes and what they say."""
+    folder = tmp_path_factory.mktemp("limited")
+    first, *others = (folder / name for name in TOO_LONG)
+    first.mkdir()
+    write_gz(TABLE, first / "t.csv.gz")
+    pq.write_table(TABLE, first / "t.parquet")
+    dataset = ingest(first / "t.parquet", label="y", path=first / "data", verbose=0)
+    train(dataset, n_estimators=20, verbose=0).save_model(first / "m.json")
+    for other in others:
+        shutil.copytree(first, other)
+    words = json.dumps({name: command.split() for name, (command, _) in TOO_LONG.items()})
     done = subprocess.run(
-        [sys.executable, "-c", LIMITED, *words, "-q"], cwd=tmp_path, capture_output=True, text=True,
-        check=False,
+        [sys.executable, "-c", LIMITED, folder, words], env=python_path(), capture_output=True,
+        text=True, check=True,
     )  # fmt: skip
-    assert done.returncode == 1
-    *before, line = done.stderr.splitlines()
+    return folder, json.loads(done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", TOO_LONG)
+def test_a_limit_on_file_sizes_is_named_with_the_file(limited, what):
+    folder, said = limited
+    code, lines = said[what]
+    assert code == 1
+    *before, line = lines.splitlines()
     assert not [words for words in before if "compiled kernels" not in words]
-    assert line.startswith(f"sparrow: error: {tmp_path / file}"), line
+    assert line.startswith(f"sparrow: error: {folder / what / TOO_LONG[what][1]}"), line
     assert "than this process may write (1 KB); raise that limit (`ulimit -f unlimited`)." in line
     left = {"data", "m.json", "t.parquet", "t.csv.gz"} | (
         {"run"} if what == "checkpoint" else set()
     )
-    assert set(os.listdir(tmp_path)) == left
+    assert set(os.listdir(folder / what)) == left
 
 
 # -- file systems without locks --------------------------------------------------------------------
