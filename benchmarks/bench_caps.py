@@ -1,7 +1,7 @@
 """Hard memory caps for tables of every shape: limits are held, or refused with one that is.
 
     python benchmarks/bench_caps.py                        all shapes     -> results/caps.json
-    python benchmarks/bench_caps.py --shapes tall --limits 512MB
+    python benchmarks/bench_caps.py --shapes tall texts    these, beside others from before
     python benchmarks/bench_caps.py --markdown             the table of the last run
 
 Each command (`sparrow ingest`, `train` on files, `predict`, `evaluate`) runs in a memory cgroup
@@ -9,13 +9,14 @@ whose hard limit is the memory limit, without swap: what exceeds it is killed. F
 limit: the command is asked for 1 MB, refuses that, and names a size; with exactly that size it must
 succeed. Then it runs at each of `--limits`, where it may refuse, but not be killed.
 
-    held       the command succeeded
+    held       the command succeeded (peak RSS counts code that it shares with other processes,
+               which is charged to the group of the one that loaded it)
     refused    it named a larger size, before any work
     killed     the limit was exceeded: a defect
     failed     any other end: a defect, too
 
 It needs the right to make a cgroup, duckdb and polars for the files of other writers, and 10 GB of
-disk. All shapes take half an hour.
+disk. All shapes take an hour on a busy machine. Results are written after each shape.
 """
 
 from __future__ import annotations
@@ -165,9 +166,9 @@ SHAPES: dict[str, tuple[int, str, Callable[[Path, int, int], None]]] = {
     "wide: 1 M x 500": (1_000_000, "parquet", floats(500, 1 << 20)),
     "wide: 200,000 x 2,000": (200_000, "parquet", floats(2_000, 1 << 20)),
     "very wide: 50,000 x 5,000": (50_000, "parquet", floats(5_000, 1 << 20)),
-    "many row groups: 200,000 x 1,000": (200_000, "parquet", floats(1_000, 1_000)),
+    "many row groups: 100,000 x 1,000": (100_000, "parquet", floats(1_000, 1_000)),
     "texts of 10 KB": (30_000, "parquet", strings),
-    "100 columns of 100,000 categories": (500_000, "parquet", categories(100, 100_000)),
+    "100 columns of 100,000 categories": (200_000, "parquet", categories(100, 100_000)),
     "2 columns of 2 M categories": (3_000_000, "parquet", categories(2, 2_000_000)),
     "DuckDB: a row group of 5 M": (5_000_000, "parquet", duckdb_file),
     "pages of 100 MB": (
@@ -298,21 +299,41 @@ def main() -> None:
     if args.markdown:
         show.print(to_markdown(json.loads(args.out.read_text())), soft_wrap=True, markup=False)
         return
+    chosen = [name for name in SHAPES if any(part in name for part in args.shapes)]
     runs: list[dict[str, Any]] = []
-    for name in SHAPES:
-        if any(part in name for part in args.shapes):
-            with tempfile.TemporaryDirectory(prefix="sparrow-caps-", dir=args.data) as folder:
-                runs += try_shape(name, Path(folder), args.limits, args.commands, show)
-    ends = Counter(run["end"] for run in runs)
-    show.print(", ".join(f"{n} {end}" for end, n in ends.items()))
+    if args.out.is_file():
+        before = json.loads(args.out.read_text())["runs"]
+        runs = [run for run in before if run["shape"] in SHAPES and run["shape"] not in chosen]
+    for name in chosen:
+        with tempfile.TemporaryDirectory(prefix="sparrow-caps-", dir=args.data) as folder:
+            runs += try_shape(name, Path(folder), args.limits, args.commands, show)
+        write_results(args.out, runs)
+    show.print(summary(runs))
+
+
+def write_results(path: Path, runs: list[dict[str, Any]]) -> None:
+    """The runs in the order of their shapes, with what is needed to repeat them."""
+    places = {name: place for place, name in enumerate(SHAPES)}
     measure.write_json(
-        args.out,
+        path,
         {
-            "command": measure.command(),
+            "command": "python benchmarks/bench_caps.py",  # each run may be of some shapes
             "machine": measure.machine(PACKAGES),
-            "runs": runs,
-            "ends": dict(ends),
+            "ends": dict(Counter(run["end"] for run in runs)),
+            "runs": sorted(runs, key=lambda run: places[run["shape"]]),
         },
+    )
+
+
+def summary(runs: list[dict[str, Any]]) -> str:
+    """How many runs ended in which way."""
+    ends = Counter(run["end"] for run in runs)
+    tried = len(runs) - ends["refused"]
+    defects = ends["killed"], ends["failed"]
+    return (
+        f"{ends['held']} of {tried} runs that were not refused held their limit; "
+        f"{defects[0]} were killed, and {defects[1]} failed. {ends['refused']} were refused, each "
+        "with a size that is tried, too."
     )
 
 

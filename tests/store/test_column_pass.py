@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import subprocess
 import sys
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from builders import large_pages
 from constants import set_constants
 from helpers import small_table
 from sparrowboost import DataError, MemoryLimitError, ingest
@@ -19,7 +18,6 @@ from sparrowboost.readers.parquet import ParquetFile
 from sparrowboost.store.column_pass import ColumnPlan
 
 MB = 10**6
-PARAMETERS = inspect.signature(pq.write_table).parameters  # older versions lack one
 
 
 def blocks_of(dataset):
@@ -83,19 +81,6 @@ def test_columns_are_read_together_up_to_the_bytes_of_a_reader():
     assert [reading_bytes(columns[:n]) for n in range(4)] == [0, 13, 23, 79]
     parts = ColumnPlan(reader_bytes=23, n_readers=2).parts(columns)
     assert parts == [slice(0, 2), slice(2, 3), slice(3, 4)]
-
-
-def large_pages(path, rows=1_500_000, columns=12):
-    """Columns of one row group and one page, which Arrow unpacks as a whole: 6 MB each."""
-    rng = np.random.default_rng(0)
-    table = {f"x{j}": rng.random(rows, np.float32) for j in range(columns)}
-    table["y"] = (table["x0"] > 0.5).astype(np.int8)
-    rest = {"max_rows_per_page": rows} if "max_rows_per_page" in PARAMETERS else {}
-    pq.write_table(
-        pa.table(table), path, row_group_size=rows, data_page_size=10**9, use_dictionary=False,
-        **rest,
-    )  # fmt: skip
-    return path
 
 
 def test_pages_are_measured_not_assumed(tmp_path):

@@ -26,6 +26,7 @@ from sparrowboost.learner.validation import Validation
 from sparrowboost.learner.warm_up import warm_up
 from sparrowboost.model.losses import Loss, base_score, get_loss
 from sparrowboost.model.model import Model
+from sparrowboost.model.predict import BlockBudget
 from sparrowboost.readers.labels import MAX_WEIGHT
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.runtime.disk import output_path
@@ -159,8 +160,12 @@ def train(
         log.debug("how the memory limit is divided:\n%s", division)
         workers, validation = stack.enter_context(WorkerPool(n_jobs)), None
         if valid is not None:
+            # Before samples are drawn, reading may use their memory.
+            reading = division.budget.parts.get("reading", 0)
+            held_back = {"validation": division.valid_bytes, "reading of rows to train on": reading}
+            budget = BlockBudget(limit, 1, held_back)
             validation = Validation(
-                valid, model, p.eval_metric, division.valid_bytes, factors, workers, read
+                valid, model, p.eval_metric, division.valid_bytes, factors, workers, read, budget
             )
         sizes, saved, found = division.sizes, None, None
         folder, strata = None if scratch is None else output_path(scratch), None

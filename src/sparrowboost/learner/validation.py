@@ -15,7 +15,7 @@ from sparrowboost.model.labelled import read_labelled
 from sparrowboost.model.losses import MAX_MARGIN
 from sparrowboost.model.metrics import METRICS
 from sparrowboost.model.model import Model
-from sparrowboost.model.predict import BLOCK_ROWS
+from sparrowboost.model.predict import BLOCK_ROWS, BlockBudget
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.threads import WorkerPool
@@ -52,6 +52,8 @@ class Validation:
         Threads that share the work; by default, the caller does all of it.
     read : ReadOptions, optional
         How to read files.
+    budget : BlockBudget, optional
+        What reading may take; by default, what it takes.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Validation:
         class_weight: tuple[float, float] | None = None,
         workers: WorkerPool | None = None,
         read: ReadOptions | None = None,
+        budget: BlockBudget | None = None,
     ) -> None:
         self._metric, self._workers = METRICS[metric], workers
         self.best_score = self._metric.worst
@@ -72,7 +75,7 @@ class Validation:
         if isinstance(valid, Dataset):
             blocks = _stored(valid, model, max_rows)
         else:
-            blocks = read_labelled(valid, model, read or ReadOptions())
+            blocks = read_labelled(valid, model, read or ReadOptions(), budget)
         rows = _load(blocks, max_rows)
         self._bins, self._label, self._weight = rows.bins, rows.label, rows.weight
         if class_weight is not None:

@@ -114,8 +114,9 @@ class IngestPlan:
         plan = cls(
             block_bytes=block_bytes,
             # The sample is freed before the other buffers are made; on top of it, each thread
-            # joins and sorts one column.
-            sample_bytes=2 * quarter,
+            # joins and sorts one column. Of columns that are read apart, samples come in small
+            # pieces while others are read, and allocators keep what lies between.
+            sample_bytes=(2 if columns is None else 1) * quarter,
             shuffle_bytes=shuffle_bytes,
             n_bytes=reading + blocks * block_bytes + shuffle_bytes,
             n_jobs=n_jobs,
