@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import zlib
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,6 +19,7 @@ from sparrowboost import DataError, MemoryLimitError, ingest
 from sparrowboost.readers.base import Reading, reading_bytes
 from sparrowboost.readers.parquet import ParquetFile
 from sparrowboost.store.column_pass import ColumnPlan
+from sparrowboost.store.stored import json_pieces, manifest_crc
 
 MB = 10**6
 
@@ -121,3 +125,20 @@ def test_a_page_that_does_not_fit_is_refused_before_any_row_is_read(tmp_path):
     source = large_pages(tmp_path / "t.parquet", 500_000, 2)
     with pytest.raises(MemoryLimitError, match=r"reading .* give at least"):
         ingest(source, label="y", memory_limit="100MB", verbose=0)
+
+
+def test_thresholds_of_many_features_count_in_the_limit(tmp_path):
+    rows = {f"x{j}": np.arange(4.0) for j in range(2_000)}
+    pq.write_table(pa.table({**rows, "y": [0, 1, 0, 1]}), source := tmp_path / "t.parquet")
+    with pytest.raises(MemoryLimitError, match=r"features \(30 MB\)"):
+        ingest(source, label="y", memory_limit="100MB", verbose=0)
+
+
+def test_a_manifest_has_the_checksum_of_its_text_though_it_is_made_in_pieces():
+    manifest = {
+        "rows": 3, "features": [{"name": "ä", "kind": "x", "thresholds": [0.1, 1e300]}, {}],
+        "blocks": [], "run": None, "classes": ["\"no\"", 1], "about": {"z": [1], "a": [2]},
+    }  # fmt: skip
+    text = json.dumps(manifest, sort_keys=True)
+    assert manifest_crc(manifest) == zlib.crc32(text.encode())
+    assert "".join(json_pieces(manifest)) == json.dumps(manifest)
