@@ -185,7 +185,7 @@ def held_text(runs: Sequence[dict[str, Any]]) -> str:
     tried = len(runs) - ends["refused"]
     return (
         f"{ends['held']} of {tried} held, {ends['killed'] or 'none'} killed, "
-        f"{ends['failed'] or 'none'} failed; {ends['refused']} more were refused before any work."
+        f"{ends['failed'] or 'none'} failed; {ends['refused']} refused before any work."
     )
 
 

@@ -39,7 +39,8 @@ BLOCK_ROWS = 16_384
 MIN_BLOCK_ROWS = 1_024  # a memory limit must allow for these, or, where rows are long,
 MIN_BLOCK_BYTES = 4 << 20  # for so many bytes of them
 VALUE_BYTES = 8  # of a value as read, at least
-COPIES = 6  # of the texts of a block while they become categories: distinct, trimmed, compared
+# Of the texts of a block while it is read, and while they become categories: distinct, trimmed.
+COPIES = 6
 STATE_BYTES = 32  # of a row in progress: score, probability, label, weight, positions
 RESULT_BYTES = 16_000_000  # of a row group of predictions while it is written
 AHEAD = 2  # blocks that wait between reading and scoring
@@ -177,7 +178,7 @@ class BlockBudget:
         # Texts may be long: what they take is measured.
         values = max(source.row_bytes(columns), VALUE_BYTES * len(columns))
         row_bytes = self._blocks * (values + n_features + STATE_BYTES)
-        row_bytes += COPIES * self._n_jobs * max(values - VALUE_BYTES * len(columns), 0)
+        row_bytes += COPIES * (self._n_jobs + 1) * max(values - VALUE_BYTES * len(columns), 0)
         least = max(1, min(MIN_BLOCK_ROWS, int(self._blocks * MIN_BLOCK_BYTES / row_bytes)))
         parts = {**self._others, "blocks on the way": int(least * row_bytes)}
         apart = None
