@@ -1,7 +1,7 @@
 """Hard memory caps for tables of every shape: limits are held, or refused with one that is.
 
     python benchmarks/bench_caps.py                        all shapes     -> results/caps.json
-    python benchmarks/bench_caps.py --shapes tall --limits 512MB
+    python benchmarks/bench_caps.py --shapes tall texts    these, beside others from before
     python benchmarks/bench_caps.py --markdown             the table of the last run
 
 Each command (`sparrow ingest`, `train` on files, `predict`, `evaluate`) runs in a memory cgroup
@@ -9,13 +9,14 @@ whose hard limit is the memory limit, without swap: what exceeds it is killed. F
 limit: the command is asked for 1 MB, refuses that, and names a size; with exactly that size it must
 succeed. Then it runs at each of `--limits`, where it may refuse, but not be killed.
 
-    held       the command succeeded
+    held       the command succeeded (peak RSS counts code that it shares with other processes,
+               which is charged to the group of the one that loaded it)
     refused    it named a larger size, before any work
     killed     the limit was exceeded: a defect
     failed     any other end: a defect, too
 
 It needs the right to make a cgroup, duckdb and polars for the files of other writers, and 10 GB of
-disk. All shapes take half an hour.
+disk. All shapes take an hour on a busy machine. Results are written after each shape.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 
 import measure
+import readings
 from bench_memory import CHILD, RESULTS
 from cgroups import memory_group
 from sparrowboost.runtime.memory import format_size, parse_size
@@ -85,17 +87,23 @@ def floats(columns: int, group: int, **options: Any) -> Callable[[Path, int, int
     return make
 
 
-def strings(path: Path, rows: int, seed: int) -> None:
-    """A text of 10 KB in each row, and a number."""
+def text_batches(rows: int, seed: int) -> Batches:
+    """A text of 10 KB in each row, and numbers."""
+    rng = np.random.default_rng(seed)
+    for batch in float_batches(rows, 4, seed, block=2_000):
+        letters = rng.integers(97, 123, (batch.num_rows, 10_000), np.uint8)
+        texts = pa.array([row.tobytes().decode() for row in letters])
+        yield batch.append_column("text", texts)
 
-    def batches() -> Batches:
-        rng = np.random.default_rng(seed)
-        for batch in float_batches(rows, 4, seed, block=2_000):
-            letters = rng.integers(97, 123, (batch.num_rows, 10_000), np.uint8)
-            texts = pa.array([row.tobytes().decode() for row in letters])
-            yield batch.append_column("text", texts)
 
-    write(path, batches(), 200_000)
+def texts(path: Path, rows: int, seed: int) -> None:
+    """Long texts in one row group."""
+    write(path, text_batches(rows, seed), 200_000)
+
+
+def arrow_texts(path: Path, rows: int, seed: int) -> None:
+    """Long texts in an Arrow file of one record batch."""
+    write_arrow(path, text_batches(rows, seed))
 
 
 def categories(columns: int, values: int) -> Callable[[Path, int, int], None]:
@@ -153,7 +161,11 @@ def csv_file(columns: int) -> Callable[[Path, int, int], None]:
 
 def arrow_file(path: Path, rows: int, seed: int) -> None:
     """An Arrow file of one record batch."""
-    table = pa.Table.from_batches(list(float_batches(rows, 20, seed))).combine_chunks()
+    write_arrow(path, float_batches(rows, 20, seed))
+
+
+def write_arrow(path: Path, batches: Batches) -> None:
+    table = pa.Table.from_batches(list(batches)).combine_chunks()
     with pa.ipc.new_file(path, table.schema) as writer:
         writer.write_table(table)
 
@@ -165,9 +177,9 @@ SHAPES: dict[str, tuple[int, str, Callable[[Path, int, int], None]]] = {
     "wide: 1 M x 500": (1_000_000, "parquet", floats(500, 1 << 20)),
     "wide: 200,000 x 2,000": (200_000, "parquet", floats(2_000, 1 << 20)),
     "very wide: 50,000 x 5,000": (50_000, "parquet", floats(5_000, 1 << 20)),
-    "many row groups: 200,000 x 1,000": (200_000, "parquet", floats(1_000, 1_000)),
-    "texts of 10 KB": (30_000, "parquet", strings),
-    "100 columns of 100,000 categories": (500_000, "parquet", categories(100, 100_000)),
+    "many row groups: 100,000 x 1,000": (100_000, "parquet", floats(1_000, 1_000)),
+    "texts of 10 KB": (30_000, "parquet", texts),
+    "100 columns of 100,000 categories": (200_000, "parquet", categories(100, 100_000)),
     "2 columns of 2 M categories": (3_000_000, "parquet", categories(2, 2_000_000)),
     "DuckDB: a row group of 5 M": (5_000_000, "parquet", duckdb_file),
     "pages of 100 MB": (
@@ -185,6 +197,7 @@ SHAPES: dict[str, tuple[int, str, Callable[[Path, int, int], None]]] = {
     "polars": (2_000_000, "parquet", polars_file),
     "CSV: 20,000 x 2,000": (20_000, "csv", csv_file(2_000)),
     "Arrow: a record batch of 3 M": (3_000_000, "arrow", arrow_file),
+    "Arrow: long texts, a record batch": (30_000, "arrow", arrow_texts),
 }
 
 
@@ -263,29 +276,6 @@ def try_shape(
             path.unlink()
 
 
-def to_markdown(payload: dict[str, Any]) -> str:
-    """A table: shapes and commands, and how each limit ended."""
-    runs = payload["runs"]
-    limits = list(dict.fromkeys(run["at"] for run in runs))
-    ends = {(run["shape"], run["command"], run["at"]): run for run in runs}
-    lines = [
-        f"| shape | command | {' | '.join(limits)} |",
-        f"| --- | --- | {' | '.join('---:' for _ in limits)} |",
-    ]
-    for shape, command in dict.fromkeys((run["shape"], run["command"]) for run in runs):
-        cells = [_cell(ends[shape, command, limit]) for limit in limits]
-        lines.append(f"| {shape} | {command} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _cell(run: dict[str, Any]) -> str:
-    """How a run ended: its peak, the size that it asked for, or what went wrong."""
-    if run["end"] == "refused":
-        return f"asks for {run['named']}"
-    text = f"{run['peak_rss_mb']} MB" if run["end"] == "held" else f"**{run['end']}**"
-    return f"{text} of {run['limit']}" if run["at"] == "smallest" else text
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shapes", nargs="+", default=[""], help="those whose names contain this")
@@ -296,22 +286,30 @@ def main() -> None:
     parser.add_argument("--markdown", action="store_true", help="print the table of --out, and end")
     args, show = parser.parse_args(), Console()
     if args.markdown:
-        show.print(to_markdown(json.loads(args.out.read_text())), soft_wrap=True, markup=False)
+        show.print(readings.caps(json.loads(args.out.read_text())), soft_wrap=True, markup=False)
         return
+    chosen = [name for name in SHAPES if any(part in name for part in args.shapes)]
     runs: list[dict[str, Any]] = []
-    for name in SHAPES:
-        if any(part in name for part in args.shapes):
-            with tempfile.TemporaryDirectory(prefix="sparrow-caps-", dir=args.data) as folder:
-                runs += try_shape(name, Path(folder), args.limits, args.commands, show)
-    ends = Counter(run["end"] for run in runs)
-    show.print(", ".join(f"{n} {end}" for end, n in ends.items()))
+    if args.out.is_file():
+        before = json.loads(args.out.read_text())["runs"]
+        runs = [run for run in before if run["shape"] in SHAPES and run["shape"] not in chosen]
+    for name in chosen:
+        with tempfile.TemporaryDirectory(prefix="sparrow-caps-", dir=args.data) as folder:
+            runs += try_shape(name, Path(folder), args.limits, args.commands, show)
+        write_results(args.out, runs)
+    show.print(readings.held_text(runs))
+
+
+def write_results(path: Path, runs: list[dict[str, Any]]) -> None:
+    """The runs in the order of their shapes, with what is needed to repeat them."""
+    places = {name: place for place, name in enumerate(SHAPES)}
     measure.write_json(
-        args.out,
+        path,
         {
-            "command": measure.command(),
+            "command": "python benchmarks/bench_caps.py",  # each run may be of some shapes
             "machine": measure.machine(PACKAGES),
-            "runs": runs,
-            "ends": dict(ends),
+            "ends": dict(Counter(run["end"] for run in runs)),
+            "runs": sorted(runs, key=lambda run: places[run["shape"]]),
         },
     )
 

@@ -2,7 +2,9 @@
 
     python benchmarks/bench_ingest.py            all contestants      -> results/ingest.json
     python benchmarks/bench_ingest.py --flat     memory against rows  -> results/ingest_memory.json
+    python benchmarks/bench_ingest.py --wide     many columns         -> results/ingest_wide.json
 
+    read-table     pq.read_table() into memory; with --wide only
     read           ParquetFile.iter_batches() as it comes: reads ahead, whole row groups in memory
     read-bounded   the same without reading ahead; this is how sparrow and xgboost read
     sparrow        ingest() into a finished store, under memory_limit
@@ -37,6 +39,10 @@ FLAT_ROWS = (1_000_000, 2_000_000, 5_000_000, 10_000_000, 20_000_000)
 TINY_ROWS = 20_000
 FEATURES = 20
 MEMORY_LIMIT = "512MB"
+# Rows and columns of wide tables: float32, one row group.
+WIDE = ((200_000, 500), (100_000, 2_000))
+WIDE_SECONDS = ("cpu_seconds", "user_seconds", "seconds")
+WIDE_CEILING = 5.0  # sparrow's processor time / that of pyarrow's read, at most
 XGBOOST_BATCH = 1 << 20  # rows; CPU time at 4 M rows: the same with 2 M, 4 % more with 256 k
 BUFFER_BYTES = 1 << 18  # of a bounded Parquet reader
 RESULTS = Path(__file__).parent / "results"
@@ -72,6 +78,13 @@ def read_bounded(table: Path, scratch: Path) -> tuple[object, int]:
 
     file = pq.ParquetFile(table, pre_buffer=False, buffer_size=BUFFER_BYTES)
     return file, sum(batch.num_rows for batch in file.iter_batches())
+
+
+def read_table(table: Path, scratch: Path) -> tuple[object, int]:
+    import pyarrow.parquet as pq
+
+    rows = pq.read_table(table)
+    return rows, rows.num_rows
 
 
 def sparrow(table: Path, scratch: Path) -> tuple[object, int]:
@@ -124,10 +137,13 @@ def lightgbm(table: Path, scratch: Path) -> tuple[object, int]:
 CONTESTANTS: dict[str, Callable[[Path, Path], tuple[object, int]]] = {
     "read": read,
     "read-bounded": read_bounded,
+    "read-table": read_table,
     "sparrow": sparrow,
     "xgboost": xgboost,
     "lightgbm": lightgbm,
 }
+
+DEFAULT = [name for name in CONTESTANTS if name != "read-table"]  # whose memory grows with rows
 
 
 def _bytes_under(folder: Path) -> int:
@@ -141,15 +157,17 @@ def child(name: str, table: Path, tiny: Path) -> Run:
         contestant(tiny, Path(scratch))
     start_mb = measure.peak_rss_mb()
     with tempfile.TemporaryDirectory(dir=table.parent) as scratch:
-        start, cpu_start = perf_counter(), process_time()
+        start, cpu_start, user_start = perf_counter(), process_time(), os.times().user
         made, rows = contestant(table, Path(scratch))
         seconds, cpu = perf_counter() - start, process_time() - cpu_start
+        user = os.times().user - user_start
         peak_mb = measure.peak_rss_mb()
         disk = _bytes_under(Path(scratch))
         del made  # before its files go
     return {
         "seconds": round(seconds, 4),
         "cpu_seconds": round(cpu, 4),  # all threads; hardly feels what else the machine does
+        "user_seconds": round(user, 4),  # the same without the system's part
         "peak_rss_mb": round(peak_mb, 1),
         "start_rss_mb": round(start_mb, 1),  # imports and warm-up
         "rows": rows,
@@ -291,14 +309,61 @@ def flat(folder: Path, sizes: list[int], rounds: int, console: Console) -> dict[
     }
 
 
+def wide_table(folder: Path, rows: int, columns: int) -> Path:
+    """A table of many columns, written at most once, in the page cache."""
+    from bench_caps import float_batches, write
+
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"wide-{rows}x{columns}.parquet"
+    if not path.exists():
+        write(path, float_batches(rows, columns, seed=0), rows)
+    with path.open("rb") as file:
+        while file.read(1 << 24):
+            pass
+    return path
+
+
+def wide(folder: Path, names: list[str], rounds: int, console: Console) -> dict[str, Any]:
+    """Sparrow against pyarrow's reads, on tables of many columns."""
+    runs: list[Run] = []
+    tables = []
+    for rows, columns in WIDE:
+        table, tiny = wide_table(folder, rows, columns), wide_table(folder, 1_000, 500)
+        mine = []
+        for number, name in measure.interleave(names, rounds):
+            run = timed(name, table, rows, tiny)
+            mine.append({"round": number, "columns": columns, **run})
+            console.print(rows, columns, number, name, run["cpu_seconds"], run["seconds"])
+        runs += mine
+        middle = {
+            name: {
+                key: statistics.median(run[key] for run in mine if run["contestant"] == name)
+                for key in WIDE_SECONDS
+            }
+            for name in names
+        }
+        ratios = {
+            key: round(middle["sparrow"][key] / middle["read-table"][key], 2)
+            for key in WIDE_SECONDS
+        }
+        met = ratios["cpu_seconds"] <= WIDE_CEILING
+        tables.append(
+            {"rows": rows, "columns": columns, "medians": middle, "ratios": ratios, "met": met}
+        )
+    console.print(tables)
+    about = {key: value for key, value in context().items() if key != "features"}
+    return {**about, "rounds": rounds, "tables": tables, "runs": runs}
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rows", type=int, nargs="+", help="several only with --flat")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS))
+    parser.add_argument("--only", nargs="+", choices=CONTESTANTS, default=DEFAULT)
     parser.add_argument("--flat", action="store_true", help="sparrow's memory against rows")
+    parser.add_argument("--wide", action="store_true", help="tables of many columns")
     parser.add_argument("--data", type=Path, default=Path(tempfile.gettempdir()) / "bench-data")
     parser.add_argument("--out", type=Path, help="the JSON file to write")
     for internal in ("--child", "--table", "--tiny"):
@@ -317,11 +382,14 @@ def main() -> None:
         sys.stdout.write(json.dumps(result) + "\n")
         return
     console = Console()
-    if args.flat:
+    if args.wide:
+        names = ["read-table", "read-bounded", "sparrow"]
+        payload = wide(args.data, names, args.rounds, console)
+    elif args.flat:
         payload = flat(args.data, args.rows, args.rounds, console)
     else:
         payload = compare(args.data, args.rows[0], args.only, args.rounds, console)
-    name = "ingest_memory.json" if args.flat else "ingest.json"
+    name = f"ingest{'_wide' if args.wide else '_memory' if args.flat else ''}.json"
     measure.write_json(args.out or RESULTS / name, payload)
 
 

@@ -38,7 +38,10 @@ from standings import (
 )
 
 ROOT = Path(__file__).parents[1]
-PAGES = tuple(ROOT / name for name in ("README.md", "docs/benchmarks.md", "docs/reliability.md"))
+PAGES = tuple(
+    ROOT / name
+    for name in ("README.md", "docs/benchmarks.md", "docs/ingest.md", "docs/reliability.md")
+)
 BLOCK = re.compile(
     r"(<!-- begin:bench (?P<name>[\w-]+) -->\n).*?(<!-- end:bench (?P=name) -->)", re.DOTALL
 )

@@ -6,6 +6,7 @@ Each function is a block of a page, see bench_report.py; it says so where nothin
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,16 @@ INGESTS = {
     "lightgbm": "LightGBM, pyarrow read + `Dataset.construct()`",
     "read": "pyarrow, `iter_batches` alone",
     "read-bounded": "the same with `pre_buffer=False`",
+}
+WIDE_SECONDS = {
+    "cpu_seconds": "processor",
+    "user_seconds": "processor, without the system's part",
+    "seconds": "clock",
+}
+WIDE_READS = {
+    "read-table": "`read_table`",
+    "read-bounded": "`iter_batches`, `pre_buffer=False`",
+    "sparrow": "**ingest**",
 }
 
 
@@ -168,6 +179,50 @@ def early_stopping(results: dict[str, Any]) -> str:
     return markdown(header, rows)
 
 
+def held_text(runs: Sequence[dict[str, Any]]) -> str:
+    """How many runs under a hard cap ended in which way."""
+    ends = Counter(run["end"] for run in runs)
+    tried = len(runs) - ends["refused"]
+    return (
+        f"{ends['held']} of {tried} held, {ends['killed'] or 'none'} killed, "
+        f"{ends['failed'] or 'none'} failed; {ends['refused']} refused before any work."
+    )
+
+
+def caps(results: dict[str, Any]) -> str:
+    """For each shape and command, how each limit ended."""
+    runs = results["runs"]
+    limits = list(dict.fromkeys(run["at"] for run in runs))
+    ends = {(run["shape"], run["command"], run["at"]): run for run in runs}
+    rows = [
+        [shape, command, *(_cap_text(ends.get((shape, command, limit))) for limit in limits)]
+        for shape, command in dict.fromkeys((run["shape"], run["command"]) for run in runs)
+    ]
+    return f"{held_text(runs)}\n\n{markdown(['table', 'command', *limits], rows)}"
+
+
+def _cap_text(run: dict[str, Any] | None) -> str:
+    """The peak of a run, the size that it asked for, or what went wrong."""
+    if run is None:
+        return ""
+    if run["end"] == "refused":
+        return f"asks for {run['named']}"
+    text = f"{run['peak_rss_mb']} MB" if run["end"] == "held" else f"**{run['end']}**"
+    return f"{text} of {run['limit']}" if run["at"] == "smallest" else text
+
+
+def ingest_wide(results: dict[str, Any]) -> str:
+    rows = [
+        [f"{table['rows']:,} x {table['columns']:,}, {what}",
+         *(f"{table['medians'][name][key]:.2f}" for name in WIDE_READS),
+         f"{table['ratios'][key]:.1f}"]
+        for table in results["tables"]
+        for key, what in WIDE_SECONDS.items()
+    ]  # fmt: skip
+    header = ["seconds, medians", *WIDE_READS.values(), "ingest / `read_table`"]
+    return markdown(header, rows)
+
+
 MAKERS = {
     "small": ("small", small),
     "ingest": ("ingest", ingest),
@@ -180,6 +235,8 @@ MAKERS = {
     "memory": ("memory", memory),
     "memory-50m": ("memory_50m", memory),
     "long": ("long", long),
+    "caps": ("caps", caps),
+    "ingest-wide": ("ingest_wide", ingest_wide),
 }
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from constants import set_constants
@@ -168,3 +171,17 @@ def assert_same_trees(a, b) -> None:
             x, y = getattr(one, name), getattr(other, name)
             assert x.dtype == y.dtype
             assert x.tobytes() == y.tobytes(), name
+
+
+def large_pages(path, rows=1_500_000, columns=12):
+    """Columns of one row group and one page, which Arrow unpacks as a whole: 6 MB each."""
+    rng = np.random.default_rng(0)
+    table = {f"x{j}": rng.random(rows, np.float32) for j in range(columns)}
+    table["y"] = (table["x0"] > 0.5).astype(np.int8)
+    known = inspect.signature(pq.write_table).parameters  # older versions lack one
+    rest = {"max_rows_per_page": rows} if "max_rows_per_page" in known else {}
+    pq.write_table(
+        pa.table(table), path, row_group_size=rows, data_page_size=10**9, use_dictionary=False,
+        **rest,
+    )  # fmt: skip
+    return path

@@ -21,7 +21,7 @@ PLACES = {
     "soundness_part_rows": ("learner.soundness.PART_ROWS",),
     "first_of_label": ("learner.training.FIRST_OF_LABEL",),
     "large_sample": ("learner.training.LARGE_SAMPLE",),
-    "validation_block_rows": ("learner.validation.BLOCK_ROWS", "model.labelled.BLOCK_ROWS"),
+    "validation_block_rows": ("learner.validation.BLOCK_ROWS", "model.predict.BLOCK_ROWS"),
     "validation_part_rows": ("learner.validation.PART_ROWS",),
     "model_items": ("model.document.MAX_ITEMS",),
     "model_item_bytes": ("model.document.ITEM_BYTES",),

@@ -176,6 +176,17 @@ def test_tables_of_the_smaller_benchmarks_have_the_numbers_of_their_files(tmp_pa
                 }
             ],
         },
+        "caps": {
+            "command": "caps.py",
+            "runs": [
+                {**run, "shape": "wide", "command": "train", "limit": "212 MB"}
+                for run in (
+                    {"at": "smallest", "end": "held", "peak_rss_mb": 201},
+                    {"at": "512MB", "end": "refused", "named": "601 MB"},
+                    {"at": "1GB", "end": "killed"},
+                )
+            ],
+        },
     }
     for name, result in results.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(result))
@@ -183,6 +194,8 @@ def test_tables_of_the_smaller_benchmarks_have_the_numbers_of_their_files(tmp_pa
     assert "| adult, 48,842 x 14 | 0.9286 | 0.9283 | 0.69 | 0.30 |" in texts["small"]
     assert "| 10% | 0.9100 (0.0012) | 0.9100 (0.0012) |" in texts["covertype-figure"]
     assert "| 50 M | 512MB | ingest | 3.2 | 276.8 | 146.0 |" in texts["memory-50m"]
+    assert "| wide | train | 201 MB of 212 MB | asks for 601 MB | **killed** |" in texts["caps"]
+    assert "1 of 2 held, 1 killed, none failed; 1 refused" in texts["caps"]
     assert texts["small"].endswith("`small.py`")
     assert texts["scan"] == readings.NOT_MEASURED
 

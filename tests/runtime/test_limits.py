@@ -162,13 +162,14 @@ def test_predictions_are_the_same_in_the_smaller_blocks_that_a_limit_allows(tmp_
     pq.write_table(table, source := tmp_path / "t.parquet")
     model = train(ingest(source, label="y", weight="w", verbose=0), n_estimators=5, verbose=0)
     monkeypatch.setattr(sparrowboost.model.predict, "held", lambda: 100_000_000)
-    sizes, rows = [], BlockBudget.rows
+    sizes, plan = [], BlockBudget.plan
 
     def noted(*args):
-        sizes.append(rows(*args))
-        return sizes[-1]
+        planned = plan(*args)
+        sizes.append(planned.rows)
+        return planned
 
-    monkeypatch.setattr(BlockBudget, "rows", noted)
+    monkeypatch.setattr(BlockBudget, "plan", noted)
     with pytest.raises(MemoryLimitError) as refused:
         write_predictions(model, source, tmp_path / "no.csv", memory_limit="50MB", verbose=0)
     enough = named(str(refused.value))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
+import json
 import subprocess
 import sys
+import zlib
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from builders import large_pages
 from constants import set_constants
 from helpers import small_table
 from sparrowboost import DataError, MemoryLimitError, ingest
@@ -18,10 +20,10 @@ from sparrowboost.readers.base import Reading, reading_bytes
 from sparrowboost.readers.parquet import ParquetFile
 from sparrowboost.store.binning import WORK_DTYPES
 from sparrowboost.store.column_pass import ColumnPlan
+from sparrowboost.store.stored import json_pieces, manifest_crc
 from sparrowboost.store.warm_up import warm_up
 
 MB = 10**6
-PARAMETERS = inspect.signature(pq.write_table).parameters  # older versions lack one
 
 
 def blocks_of(dataset):
@@ -87,19 +89,6 @@ def test_columns_are_read_together_up_to_the_bytes_of_a_reader():
     assert parts == [slice(0, 2), slice(2, 3), slice(3, 4)]
 
 
-def large_pages(path, rows=1_500_000, columns=12):
-    """Columns of one row group and one page, which Arrow unpacks as a whole: 6 MB each."""
-    rng = np.random.default_rng(0)
-    table = {f"x{j}": rng.random(rows, np.float32) for j in range(columns)}
-    table["y"] = (table["x0"] > 0.5).astype(np.int8)
-    rest = {"max_rows_per_page": rows} if "max_rows_per_page" in PARAMETERS else {}
-    pq.write_table(
-        pa.table(table), path, row_group_size=rows, data_page_size=10**9, use_dictionary=False,
-        **rest,
-    )  # fmt: skip
-    return path
-
-
 def test_pages_are_measured_not_assumed(tmp_path):
     source = ParquetFile(str(large_pages(tmp_path / "t.parquet", 500_000, 2)))
     x, y = source.reading(["x0", "y"])
@@ -139,3 +128,20 @@ def test_a_page_that_does_not_fit_is_refused_before_any_row_is_read(tmp_path):
     source = large_pages(tmp_path / "t.parquet", 500_000, 2)
     with pytest.raises(MemoryLimitError, match=r"reading .* give at least"):
         ingest(source, label="y", memory_limit="100MB", verbose=0)
+
+
+def test_thresholds_of_many_features_count_in_the_limit(tmp_path):
+    rows = {f"x{j}": np.arange(4.0) for j in range(2_000)}
+    pq.write_table(pa.table({**rows, "y": [0, 1, 0, 1]}), source := tmp_path / "t.parquet")
+    with pytest.raises(MemoryLimitError, match=r"features \(30 MB\)"):
+        ingest(source, label="y", memory_limit="100MB", verbose=0)
+
+
+def test_a_manifest_has_the_checksum_of_its_text_though_it_is_made_in_pieces():
+    manifest = {
+        "rows": 3, "features": [{"name": "ä", "kind": "x", "thresholds": [0.1, 1e300]}, {}],
+        "blocks": [], "run": None, "classes": ["\"no\"", 1], "about": {"z": [1], "a": [2]},
+    }  # fmt: skip
+    text = json.dumps(manifest, sort_keys=True)
+    assert manifest_crc(manifest) == zlib.crc32(text.encode())
+    assert "".join(json_pieces(manifest)) == json.dumps(manifest)

@@ -32,6 +32,7 @@ from sparrowboost.learner.validation import make_validation, sets_of
 from sparrowboost.learner.warm_up import warm_up, warm_up_numbers
 from sparrowboost.model.losses import base_score, get_loss
 from sparrowboost.model.model import Model, check_model, load_model
+from sparrowboost.model.predict import BlockBudget
 from sparrowboost.model.regression import REGRESSION_LOSSES, fit_loss
 from sparrowboost.readers.labels import MAX_WEIGHT
 from sparrowboost.readers.options import ReadOptions
@@ -188,8 +189,12 @@ def train(
         log.debug("how the memory limit is divided:\n%s", division)
         workers, validation = stack.enter_context(WorkerPool(n_jobs)), None
         if valid is not None:
+            # Before samples are drawn, reading may use their memory.
+            reading = division.budget.parts.get("reading", 0)
+            held_back = {"validation": division.valid_bytes, "reading of rows to train on": reading}
+            budget = BlockBudget(limit, 1, held_back)
             validation = make_validation(
-                valid, model, p.eval_metric, division.valid_bytes, factors, workers, read
+                valid, model, p.eval_metric, division.valid_bytes, factors, workers, read, budget
             )
         if validation is not None and model.n_trees:
             validation.look(model)  # no new tree may be better than none

@@ -15,7 +15,7 @@ from sparrowboost.model.labelled import read_labelled
 from sparrowboost.model.losses import MAX_MARGIN
 from sparrowboost.model.metrics import METRICS, regression_scores
 from sparrowboost.model.model import Model
-from sparrowboost.model.predict import BLOCK_ROWS
+from sparrowboost.model.predict import BLOCK_ROWS, BlockBudget
 from sparrowboost.readers.inputs import is_files
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.runtime.errors import DataError
@@ -54,13 +54,15 @@ def make_validation(
     class_weight: tuple[float, float] | None,
     workers: WorkerPool,
     read: ReadOptions,
+    budget: BlockBudget,
 ) -> Validation | ValidationSets:
     """The validation rows of a training, of one or of several sets, which share the memory."""
     sets = sets_of(valid)
     known = all(isinstance(each, Dataset) for each in sets)
     sizes = [each.n_rows if known else 1 for each in sets]
+    how = class_weight, workers, read, budget
     loaded = [
-        Validation(each, model, metric, max_bytes * size // sum(sizes), class_weight, workers, read)
+        Validation(each, model, metric, max_bytes * size // sum(sizes), *how)
         for each, size in zip(sets, sizes, strict=True)
     ]
     return loaded[0] if len(loaded) == 1 else ValidationSets(loaded)
@@ -86,6 +88,8 @@ class Validation:
         Threads that share the work; by default, the caller does all of it.
     read : ReadOptions, optional
         How to read files.
+    budget : BlockBudget, optional
+        What reading may take; by default, what it takes.
     """
 
     def __init__(
@@ -97,6 +101,7 @@ class Validation:
         class_weight: tuple[float, float] | None = None,
         workers: WorkerPool | None = None,
         read: ReadOptions | None = None,
+        budget: BlockBudget | None = None,
     ) -> None:
         self._metric, self._workers, self._loss = METRICS[metric], workers, model.regression
         self.best_score = self._metric.worst
@@ -106,7 +111,7 @@ class Validation:
         if isinstance(valid, Dataset):
             blocks = _stored(valid, model, max_rows)
         else:
-            blocks = read_labelled(valid, model, read or ReadOptions())
+            blocks = read_labelled(valid, model, read or ReadOptions(), budget)
         rows = _load(blocks, max_rows)
         self._bins, self._label, self._weight = rows.bins, rows.label, rows.weight
         self._target = rows.target

@@ -187,7 +187,7 @@ def evaluate(
         load_kernels(model)
         release()
     sums = _Sums() if model.regression is None else _NumberSums(model.regression)
-    budget = BlockBudget(limit, 1, RESULT_BYTES)
+    budget = BlockBudget(limit, 1, {"results": RESULT_BYTES})
     blocks = read_labelled((data, label, weight), model, read, budget)
     with (
         make_progress(verbose) as progress,

@@ -9,7 +9,6 @@ from typing import Any
 
 from sparrowboost.model.ensemble import Ensemble
 from sparrowboost.model.predict import (
-    BLOCK_ROWS,
     BlockBudget,
     FeatureBlock,
     column_names,
@@ -48,15 +47,16 @@ def read_labelled(
         )
         check_kinds(binning, table.source, columns)
         row = 0
-        rows = BLOCK_ROWS
-        if budget is not None:
-            rows = budget.rows(table.source, table.read_columns, len(binning.features))
-        with closing(table.blocks(rows)) as blocks:
+        budget = budget or BlockBudget(None, 1)
+        plan = budget.plan(table.source, table.read_columns, len(binning.features))
+        others = [c.name for c in (table.label, table.weight) if c and c.external is None]
+        reader = plan.reader(table.source, binning, columns, scratch, others)
+        with closing(table.blocks(plan.rows, None, reader)) as blocks:
             for block in blocks:
                 batch, target = block.batch, block.targets
                 if loss is not None and target is not None and len(target):
                     loss.check(float(target.min()), float(target.max()), table.label.name)
-                if columns != binning.names:
+                if columns != binning.names and plan.columns is None:
                     batch = batch.select(columns).rename_columns(binning.names)
                 bins = FeatureBlock(batch, [], table.source, row).bins(binning)
                 yield Block(bins, block.codes, block.weights, target)

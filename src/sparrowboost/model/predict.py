@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -16,21 +16,31 @@ import pyarrow as pa
 from sparrowboost.model.ensemble import Ensemble
 from sparrowboost.readers.formats import OpenOptions, RowError, Source, check_format, open_source
 from sparrowboost.readers.options import ReadOptions
-from sparrowboost.readers.table import locate
+from sparrowboost.readers.table import ReadBlocks, locate
 from sparrowboost.runtime.budget import LIBRARIES, Budget, blocks_in_flight
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.memory import held
 from sparrowboost.runtime.temporary import TemporaryFolder
 from sparrowboost.runtime.threads import check_jobs, ordered_map, prefetch
-from sparrowboost.store.binning import Binning, CategoryFeature
+from sparrowboost.store.binning import BinnedBatch, Binning, CategoryFeature
+from sparrowboost.store.column_pass import (
+    BinnedColumns,
+    ColumnPlan,
+    least_reading,
+    plan_columns,
+)
 from sparrowboost.store.known_bins import check_kinds
 from sparrowboost.store.lookup import Bins
+from sparrowboost.store.warm_up import warm_up_columns
 
 A = TypeVar("A")
 
 BLOCK_ROWS = 16_384
-MIN_BLOCK_ROWS = 1_024  # a memory limit must allow for these
-VALUE_BYTES = 8  # of a value as read
+MIN_BLOCK_ROWS = 1_024  # a memory limit must allow for these, or, where rows are long,
+MIN_BLOCK_BYTES = 4 << 20  # for so many bytes of them
+VALUE_BYTES = 8  # of a value as read, at least
+# Of the texts of a block while it is read, and while they become categories: distinct, trimmed.
+COPIES = 6
 STATE_BYTES = 32  # of a row in progress: score, probability, label, weight, positions
 RESULT_BYTES = 16_000_000  # of a row group of predictions while it is written
 AHEAD = 2  # blocks that wait between reading and scoring
@@ -38,9 +48,9 @@ KEPT_BYTES = 1 << 26  # of bins kept in memory from tree to tree
 
 
 class FeatureBlock(NamedTuple):
-    """A block of rows: features under the model's names, and columns to keep."""
+    """A block of rows: features under the model's names, or binned; and columns to keep."""
 
-    batch: pa.RecordBatch
+    batch: pa.RecordBatch | BinnedBatch
     kept: list[pa.Array]
     source: Source
     row: int  # the first one's number in the source
@@ -121,8 +131,28 @@ def stream(
             yield from results
 
 
+class BlockPlan(NamedTuple):
+    """How a source is read in blocks."""
+
+    rows: int  # of a block, at most
+    columns: ColumnPlan | None = None  # how columns are read apart; None: together
+
+    def reader(
+        self,
+        source: Source,
+        binning: Binning,
+        names: Sequence[str],
+        scratch: Path,
+        keep: Sequence[str] = (),
+    ) -> ReadBlocks:
+        """What reads the blocks, for features that have these names in the source."""
+        if self.columns is None:
+            return source.blocks
+        return BinnedColumns(source, binning, names, self.columns, scratch, keep).blocks
+
+
 class BlockBudget:
-    """How many rows a block may have within a memory limit: 16,384 or fewer.
+    """How a source is read within a memory limit: in blocks of 16,384 rows or fewer.
 
     Parameters
     ----------
@@ -130,24 +160,38 @@ class BlockBudget:
         Bytes of the whole process; for data that the caller holds, of what is added.
     n_jobs : int
         Threads that work on blocks.
-    results : int
-        Bytes of results that wait to be written.
+    others : mapping of str to int, optional
+        Bytes of what else the limit has to hold. Default: results that wait to be written.
     """
 
-    def __init__(self, limit: int | None, n_jobs: int, results: int = RESULT_BYTES) -> None:
-        self._limit, self._results = limit, results
+    def __init__(
+        self, limit: int | None, n_jobs: int, others: Mapping[str, int] | None = None
+    ) -> None:
+        self._limit, self._n_jobs = limit, n_jobs
+        self._others = {"results": RESULT_BYTES} if others is None else others
         self._blocks = blocks_in_flight(AHEAD, n_jobs)
 
-    def rows(self, source: Source, columns: Sequence[str], n_features: int) -> int:
-        """Rows per block of these columns; a MemoryLimitError names a limit that suffices."""
+    def plan(self, source: Source, columns: Sequence[str], n_features: int) -> BlockPlan:
+        """How to read these columns; a MemoryLimitError names a limit that suffices."""
         if self._limit is None:
-            return BLOCK_ROWS
-        parts = {"results": self._results}
+            return BlockPlan(BLOCK_ROWS)
+        # Texts may be long: what they take is measured.
+        values = max(source.row_bytes(columns), VALUE_BYTES * len(columns))
+        row_bytes = self._blocks * (values + n_features + STATE_BYTES)
+        row_bytes += COPIES * (self._n_jobs + 1) * max(values - VALUE_BYTES * len(columns), 0)
+        least = max(1, min(MIN_BLOCK_ROWS, int(self._blocks * MIN_BLOCK_BYTES / row_bytes)))
+        parts = {**self._others, "blocks on the way": int(least * row_bytes)}
+        apart = None
         if not source.in_memory:
-            parts |= {LIBRARIES: held(), "reading": source.reading_bytes(columns)}
-        row_bytes = self._blocks * (VALUE_BYTES * len(columns) + n_features + STATE_BYTES)
-        Budget(self._limit, {**parts, "blocks on the way": MIN_BLOCK_ROWS * row_bytes}).check()
-        return min(BLOCK_ROWS, (self._limit - sum(parts.values())) // row_bytes)
+            reading = least_reading(source, columns)
+            parts |= {LIBRARIES: held(), "reading": reading}
+            Budget(self._limit, parts).check()
+            free = self._limit - sum(parts.values()) + reading
+            apart = plan_columns(source, columns, max(reading, free // 2), self._n_jobs)
+            parts["reading"] = source.reading_bytes(columns) if apart is None else apart.n_bytes
+        Budget(self._limit, parts).check()
+        free = self._limit - sum(parts.values()) + parts["blocks on the way"]
+        return BlockPlan(min(BLOCK_ROWS, int(free / row_bytes)), apart)
 
 
 def load_kernels(ensemble: Ensemble) -> None:
@@ -160,6 +204,7 @@ def load_kernels(ensemble: Ensemble) -> None:
     bins = np.empty((1, len(columns)), np.uint8)
     binning.apply(pa.RecordBatch.from_arrays(columns, binning.names), bins)
     ensemble.first(0).score(bins)
+    warm_up_columns()
 
 
 def open_options(
@@ -201,12 +246,14 @@ def read_features(
     source = open_source(data, replace(options, check=check))
     check(source)
     columns = list(dict.fromkeys([*names, *keep]))
-    rows = BLOCK_ROWS if budget is None else budget.rows(source, columns, len(names))
+    plan = (budget or BlockBudget(None, 1)).plan(source, columns, len(names))
+    blocks = plan.reader(source, binning, names, scratch, keep)
     row = 0
-    for batch in source.blocks(columns, rows):
+    for batch in blocks(columns, plan.rows, None):
         kept = [batch.column(name) for name in keep]
-        features = batch.select(names).rename_columns(binning.names)
-        yield FeatureBlock(features, kept, source, row)
+        if plan.columns is None:
+            batch = batch.select(names).rename_columns(binning.names)
+        yield FeatureBlock(batch, kept, source, row)
         row += batch.num_rows
 
 

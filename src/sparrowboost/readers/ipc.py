@@ -22,7 +22,7 @@ from sparrowboost.readers.base import (
     random_runs,
     read_errors,
 )
-from sparrowboost.readers.columns import Kind, kind_of
+from sparrowboost.readers.columns import Kind, is_text, kind_of
 from sparrowboost.readers.inmemory import from_table
 from sparrowboost.readers.ipc_metadata import (
     V5,
@@ -39,7 +39,7 @@ from sparrowboost.runtime.memory import release
 
 SPILL_BYTES = 4 << 20  # of a record batch in scratch, before dictionaries are decoded
 VALUE_BYTES = 8  # of most columns
-SAMPLE_BATCH_ROWS = 16_384
+SAMPLE_BATCH_ROWS, SAMPLE_BATCH_BYTES = 16_384, 4 << 20  # at most
 
 Rows = Callable[[int, int], pa.RecordBatch]  # of a record batch: first row, number of rows
 
@@ -104,6 +104,14 @@ class IpcFile(JoinedColumns):
         packed = int(self._footer.batches["body"].max()) // len(self.columns)
         return dictionaries + (rows * VALUE_BYTES + packed) * len(columns)
 
+    def row_bytes(self, columns: Sequence[str]) -> float:
+        """Bytes of a row; of texts, which may be long, as the record batches are large."""
+        row = float(VALUE_BYTES * len(columns))
+        if self._ends and any(map(is_text, self._types(columns))):
+            rows = np.diff([0, *self._ends])
+            row += float(np.max(self._footer.batches["body"] / np.maximum(rows, 1)))
+        return row
+
     def partitions(self) -> list[int]:
         return []
 
@@ -115,7 +123,8 @@ class IpcFile(JoinedColumns):
     def sample(
         self, columns: Sequence[str], rows: int, rng: np.random.Generator
     ) -> Iterator[pa.RecordBatch]:
-        return self._runs(random_runs(self.n_rows, rows, rng), columns, SAMPLE_BATCH_ROWS)
+        most = max(1, min(SAMPLE_BATCH_ROWS, int(SAMPLE_BATCH_BYTES / self.row_bytes(columns))))
+        return self._runs(random_runs(self.n_rows, rows, rng), columns, most)
 
     def _runs(
         self, runs: Iterable[tuple[int, int]], columns: Sequence[str], rows: int

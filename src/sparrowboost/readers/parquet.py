@@ -224,18 +224,24 @@ class ParquetFile:
 
     def reading(self, columns: Sequence[str]) -> list[Reading]:
         """What reading each of these columns takes."""
-        coded = set(self._dictionary_columns(columns))
-        found = []
-        for name in columns:
+        return [self._readings[name] for name in columns]
+
+    @cached_property
+    def _readings(self) -> dict[str, Reading]:
+        """By column, what reading it takes."""
+        coded = set(self._dictionary_columns(self.columns))
+        found = {}
+        for name in self.columns:
             type_, leaves = self._schema.field(name).type, self._sizes.get(name, [])
             row = sum(n * size.value for size, n in leaves) + OFFSET_BYTES
             if name in coded:
                 row = 1 if all(size.words <= 256 for size, _ in leaves) else INDEX_BYTES
             elif pa.types.is_primitive(type_) or pa.types.is_decimal(type_):
                 row = max(type_.bit_width / 8, 1)
-            each = [size.reading(row) for size, _ in leaves]
-            found.append(
-                Reading(sum(r.open for r in each), max((r.page for r in each), default=0), row)
+            text = name not in coded and _is_string(type_)
+            each = [size.reading(row, text=text) for size, _ in leaves]
+            found[name] = Reading(
+                sum(r.open for r in each), max((r.page for r in each), default=0), row
             )
         return found
 

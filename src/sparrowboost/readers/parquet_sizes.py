@@ -23,6 +23,7 @@ HEADER_BYTES = 256  # read first; a header with long minimum and maximum values 
 MAX_HEADER = 1 << 20
 WORD_BYTES = 16  # of a string of a dictionary: where it begins, and how long it is
 STRINGS = "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"
+TEXT_PAGES = 2  # of strings read as such: room for a whole page, and the copy that is cut to size
 ALLOCATORS = 1.1  # what they take in addition
 
 
@@ -35,12 +36,13 @@ class ChunkSizes(NamedTuple):
     words: int  # strings in the dictionary
     value: float  # of a value that is not an index, with its share of levels
 
-    def reading(self, row: float) -> Reading:
-        """What reading takes, if a row takes `row` bytes."""
+    def reading(self, row: float, *, text: bool = False) -> Reading:
+        """What reading takes, if a row takes `row` bytes; `text`: as strings, not as indices."""
         dictionary = self.dictionary + WORD_BYTES * self.words
-        return Reading(
-            ALLOCATORS * (BUFFER_BYTES + self.page + dictionary), ALLOCATORS * self.packed, row
-        )
+        page, packed = self.page, self.packed
+        if text:
+            page, packed = (1 + TEXT_PAGES) * page, 2 * packed
+        return Reading(ALLOCATORS * (BUFFER_BYTES + page + dictionary), ALLOCATORS * packed, row)
 
 
 def chunk_sizes(file: int, meta: Any, max_pages: int) -> ChunkSizes:

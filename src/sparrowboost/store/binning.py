@@ -159,12 +159,10 @@ class NumberFeature:
         return f"{first:.6g} ... {last:.6g}"
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            # JSON has no infinity, which may be a threshold.
-            "thresholds": [t if math.isfinite(t) else str(t) for t in self.thresholds.tolist()],
-        }
+        thresholds: list[Any] = self.thresholds.tolist()
+        if not np.isfinite(self.thresholds).all():  # JSON has no infinity
+            thresholds = [t if math.isfinite(t) else str(t) for t in thresholds]
+        return {"name": self.name, "kind": self.kind, "thresholds": thresholds}
 
 
 @dataclass(frozen=True)
@@ -326,7 +324,9 @@ class Binning:
 def _feature_from_json(item: Mapping[str, Any]) -> Feature:
     if item["kind"] == "category":
         return CategoryFeature(item["name"], tuple(item["categories"]))
-    values = [float(t) if isinstance(t, str) else t for t in item["thresholds"]]
+    values = item["thresholds"]
+    if str in set(map(type, values)):
+        values = [float(t) if isinstance(t, str) else t for t in values]
     kind = cast(Kind, item["kind"])
     return NumberFeature(item["name"], kind, np.array(values, DTYPES[kind]))
 

@@ -116,6 +116,8 @@ class BinnedColumns:
     plan : ColumnPlan
     scratch : Path
         The folder for the temporary file.
+    keep : list of str
+        Columns to return as they are, too, if they are features.
     """
 
     def __init__(
@@ -125,7 +127,9 @@ class BinnedColumns:
         names: Sequence[str],
         plan: ColumnPlan,
         scratch: Path,
+        keep: Sequence[str] = (),
     ) -> None:
+        self._features = {*names} - {*keep}
         self._source, self._binning, self._names = source, binning, list(names)
         self._plan, self._scratch = plan, scratch
         reading = source.reading(self._names)
@@ -138,8 +142,7 @@ class BinnedColumns:
         self, columns: Sequence[str], rows: int, only: Sequence[int] | None = None
     ) -> Iterator[BinnedBatch]:
         """As `Source.blocks`: those of the columns that are features are binned."""
-        features = set(self._names)
-        others = [name for name in columns if name not in features]
+        others = [name for name in columns if name not in self._features]
         lengths = self._source.partitions()
         for numbers in self._groups(lengths, range(len(lengths)) if only is None else only):
             yield from self._group(numbers, lengths, others, rows)

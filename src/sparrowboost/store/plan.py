@@ -25,6 +25,8 @@ MAX_BLOCK_BYTES = 3 << 19  # larger ones are hardly faster, and allocators then 
 COLUMN_BYTES = 1 << 16  # of a wide block: each column takes 20 us, however short it is
 CATEGORY_BYTES = 600  # of a category that is counted, in two counters
 MIN_CATEGORIES = 2_000  # counted at once, for 254 bins
+# Of the thresholds of a feature, as numbers of Python, and as text: when the manifest is written.
+FEATURE_BYTES = 15_000
 SHUFFLE_SHARE = 32  # of the limit
 MIN_BUFFERS = 32_000_000  # bytes: the smallest buffers with which ingest still makes sense
 
@@ -86,19 +88,19 @@ class IngestPlan:
         """
         source, names = table.source, table.read_columns
         reading = least_reading(source, names)
-        libraries = held()
+        libraries, features = held(), FEATURE_BYTES * len(table.features)
         in_memory = table.source.in_memory
         # What the caller holds is not counted: the limit then is for what ingest adds to it.
         parts = {} if in_memory else {LIBRARIES: libraries, "reading": reading}
         # By the limit alone, so that the same limit gives the same order of rows.
         shuffle_bytes = max(MIN_MEMORY, limit // SHUFFLE_SHARE)
-        budget = Budget(limit, {**parts, "buffers": MIN_BUFFERS})
+        budget = Budget(limit, {**parts, "features": features, "buffers": MIN_BUFFERS})
         if trained and budget.total > limit:
             fixed = {"libraries": CODE_BYTES} if in_memory else {LIBRARIES: libraries}
             training = Budget(limit, {**fixed, **training_parts(table, shuffle_bytes, n_jobs)})
             budget = max(budget, training, key=lambda some: some.total)
         budget.check()
-        free = limit // 2 if in_memory else limit - libraries
+        free = limit // 2 if in_memory else limit - libraries - features
         columns = plan_columns(
             source, names, max(reading, min(free // 2, free - MIN_BUFFERS)), n_jobs
         )
@@ -114,8 +116,9 @@ class IngestPlan:
         plan = cls(
             block_bytes=block_bytes,
             # The sample is freed before the other buffers are made; on top of it, each thread
-            # joins and sorts one column.
-            sample_bytes=2 * quarter,
+            # joins and sorts one column. Of columns that are read apart, samples come in small
+            # pieces while others are read, and allocators keep what lies between.
+            sample_bytes=(2 if columns is None else 1) * quarter,
             shuffle_bytes=shuffle_bytes,
             n_bytes=reading + blocks * block_bytes + shuffle_bytes,
             n_jobs=n_jobs,
