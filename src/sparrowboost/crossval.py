@@ -13,7 +13,7 @@ import numpy.typing as npt
 from sparrowboost.learner.events import Event, Finished, TreeAdded
 from sparrowboost.learner.params import Params
 from sparrowboost.learner.training import train
-from sparrowboost.model.metrics import METRICS
+from sparrowboost.model.metrics import METRICS, Metric, find_metric
 from sparrowboost.readers.table import ColumnLike
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.progress import Task, make_progress
@@ -51,6 +51,7 @@ class CVResult:
     scores: dict[str, Curves] = field(repr=False)
     metric: str
     seconds: float
+    own_metric: Metric | None = field(default=None, repr=False)  # if not one of Sparrow's
     mean: dict[str, npt.NDArray[np.float64]] = field(init=False, repr=False)
     std: dict[str, npt.NDArray[np.float64]] = field(init=False, repr=False)
     best_n_trees: int = field(init=False)
@@ -59,7 +60,7 @@ class CVResult:
     def __post_init__(self) -> None:
         mean = {name: curves.mean(0) for name, curves in self.scores.items()}
         values = mean[self.metric]
-        best = METRICS[self.metric].best(values)
+        best = (self.own_metric or METRICS[self.metric]).best(values)
         for name, value in (
             ("mean", mean),
             ("std", {name: curves.std(0) for name, curves in self.scores.items()}),
@@ -174,7 +175,8 @@ def cv(
                 verbose=0,
                 **params,
             )
-    return CVResult(_joined(curves), p.eval_metric, time.perf_counter() - start)
+    metric = find_metric(p.eval_metric)
+    return CVResult(_joined(curves), metric.name, time.perf_counter() - start, metric)
 
 
 class _Curve:

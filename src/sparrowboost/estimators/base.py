@@ -26,7 +26,7 @@ from sparrowboost.learner.events import Callback
 from sparrowboost.learner.params import Params, warn_renamed
 from sparrowboost.learner.training import train
 from sparrowboost.model.importance import KINDS, feature_importances
-from sparrowboost.model.metrics import METRICS
+from sparrowboost.model.metrics import find_metric
 from sparrowboost.model.model import Model, load_model
 from sparrowboost.readers.base import check_names
 from sparrowboost.readers.inputs import (
@@ -387,8 +387,9 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
             self.__dict__.pop(name, None)
         if scores:
             params = Params(loss=self.loss, eval_metric=self.eval_metric).for_task(self._task)
-            values = scores[params.eval_metric]
-            best = METRICS[params.eval_metric].best(values)
+            metric = find_metric(params.eval_metric)
+            values = scores[metric.name]
+            best = metric.best(values)
             self.best_iteration_, self.best_score_ = best + 1, float(values[best])
 
     # -- predict ---------------------------------------------------------------------------------

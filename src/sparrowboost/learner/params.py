@@ -17,7 +17,7 @@ from sparrowboost.learner.interactions import Given as Sets
 from sparrowboost.learner.interactions import check_interactions
 from sparrowboost.learner.stopping import L2, RHO, SIGMA
 from sparrowboost.model.losses import LOSSES
-from sparrowboost.model.metrics import METRICS, default_metric
+from sparrowboost.model.metrics import METRICS, Given, default_metric, find_metric
 from sparrowboost.model.regression import REGRESSION_LOSSES
 from sparrowboost.runtime.budget import DEFAULT_LEAVES
 from sparrowboost.runtime.errors import DataError
@@ -75,6 +75,9 @@ class Params:
         comparison. For numbers, "squared_error" (the mean), "absolute_error" (the median), "huber"
         (a mean that outliers do not move), "quantile"; "poisson" (counts), "gamma" (positive
         numbers) and "tweedie" (positive numbers and zeros). "auto": "logistic", or "squared_error".
+        Or a loss of your own for numbers: a function of targets and scores that returns the first
+        and the second derivative by the score, or an object with such a method, `derivatives`, and
+        perhaps `losses`.
     alpha : float
         Level of the quantile for loss="quantile". For "huber", the share of rows that are not
         treated as outliers. 0.9, as in scikit-learn.
@@ -109,7 +112,8 @@ class Params:
         The metric for early stopping. For two classes, "log_loss", "auc", "average_precision" or
         "exponential_loss"; for numbers, "rmse", "mae", "r2" or "loss", the mean of the training's
         own. "auto" is what the loss minimises. "auc" and "average_precision" sort the validation
-        rows after each tree, which takes time. The latter tells more where positives are rare.
+        rows after each tree, which takes time. The latter tells more where positives are rare. Or a
+        function like those of scikit-learn, of labels, predictions and `sample_weight`.
 
     Other Parameters
     ----------------
@@ -140,7 +144,7 @@ class Params:
     min_child_weight: float = 10.0
     l2: float = L2
     category_penalty: float = 1.0
-    loss: str = "auto"
+    loss: Any = "auto"
     alpha: float = 0.9
     power: float = 1.5
     sample_size: int | Literal["auto"] = "auto"
@@ -149,7 +153,7 @@ class Params:
     colsample_bynode: float = 1.0
     interaction_constraints: Sets = None
     early_stopping_rounds: int | None = None
-    eval_metric: str = "auto"
+    eval_metric: Given = "auto"
     stopping: Literal["adaptive", "paper"] = "adaptive"
     theta: float = 0.5
     rho: float = RHO
@@ -176,9 +180,13 @@ class Params:
         check_interactions(self.interaction_constraints)
         self._number("alpha", 0, 1)
         self._number("power", 1, 2)
-        self._one_of("loss", (AUTO, *LOSSES, *REGRESSION_LOSSES))
+        if not (callable(self.loss) or hasattr(self.loss, "derivatives")):
+            self._one_of("loss", (AUTO, *LOSSES, *REGRESSION_LOSSES))
         self._one_of("stopping", STOPPING)
-        self._one_of("eval_metric", (AUTO, *METRICS))
+        if callable(self.eval_metric):
+            find_metric(self.eval_metric)  # says which way it is better
+        else:
+            self._one_of("eval_metric", (AUTO, *METRICS))
         if self.stopping == "paper" and self.loss != "exponential":
             raise DataError(
                 "stopping='paper' proves rules of the paper's loss only: pass loss='exponential', "
@@ -193,14 +201,19 @@ class Params:
         numbers = task == "regression"
         what, losses = ("numbers", REGRESSION_LOSSES) if numbers else ("classes", LOSSES)
         loss = next(iter(losses)) if self.loss == AUTO else self.loss
-        if loss not in losses:
+        if not isinstance(loss, str) and not numbers:
+            raise DataError(
+                "a loss of your own is for regression; ingest with task='regression', and labels "
+                "that are numbers."
+            )
+        if isinstance(loss, str) and loss not in losses:
             other = "classification" if numbers else "regression"
             raise DataError(
                 f"loss={loss!r} is for {other}, but the labels of this data set are {what}; give "
                 f"one of {', '.join(losses)}, or ingest with task={other!r}."
             )
         metric = default_metric(loss) if self.eval_metric == AUTO else self.eval_metric
-        if METRICS[metric].regression != numbers:
+        if isinstance(metric, str) and METRICS[metric].regression != numbers:
             known = [m.name for m in METRICS.values() if m.regression == numbers]
             raise DataError(
                 f"eval_metric={metric!r} does not judge predictions of {what}; give one of "

@@ -30,10 +30,11 @@ from sparrowboost.learner.soundness import SoundnessMonitor
 from sparrowboost.learner.stopping import Adaptive, Paper, SplitFinder
 from sparrowboost.learner.validation import make_validation, sets_of
 from sparrowboost.learner.warm_up import warm_up, warm_up_numbers
-from sparrowboost.model.losses import base_score, get_loss
+from sparrowboost.model.losses import LOSSES, base_score, get_loss
 from sparrowboost.model.model import Model, check_model, load_model
+from sparrowboost.model.own_loss import OwnLoss
 from sparrowboost.model.predict import BlockBudget
-from sparrowboost.model.regression import REGRESSION_LOSSES, fit_loss
+from sparrowboost.model.regression import fit_loss
 from sparrowboost.readers.labels import MAX_WEIGHT
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.runtime.disk import output_path
@@ -145,7 +146,8 @@ def train(
         raise DataError(f"train takes a Dataset, got {type(dataset).__name__}; call ingest first.")
     init = None if init_model is None else starting_model(init_model, dataset, p)
     if init is not None:
-        p = replace(p, loss=init.loss, n_estimators=init.n_trees + p.n_estimators)
+        loss = init.loss if init.own_loss is None else init.own_loss.given
+        p = replace(p, loss=loss, n_estimators=init.n_trees + p.n_estimators)
     p = p.for_task(dataset.task)
     sets_of(valid)
     if p.early_stopping_rounds is not None and valid is None:
@@ -274,6 +276,13 @@ def starting_model(
             f"init_model is for {model.task}, but the data set is for {dataset.task}; ingest with "
             f"task={model.task!r}."
         )
+    if model.loss == OwnLoss.name and not isinstance(params.loss, str):
+        return replace(model, own_loss=OwnLoss(params.loss))
+    if model.loss == OwnLoss.name and model.own_loss is None:
+        raise DataError(
+            "init_model was trained with a loss of its own, which its file does not have; pass "
+            "that as loss=."
+        )
     if params.loss not in (AUTO, model.loss):
         raise DataError(
             f"loss={params.loss!r}, but init_model was trained with {model.loss!r}; leave loss out."
@@ -296,14 +305,15 @@ def _pair(classes: tuple[Any, ...]) -> str:
 
 def start_model(dataset: Dataset, params: Params) -> Model:
     """The model without trees: the constant score with the lowest loss."""
-    of = dataset.binning, dataset.classes, params.loss
+    of, name = (dataset.binning, dataset.classes), dataset.label_name
     if not dataset.targeted:
         base = base_score(*label_weights(dataset))
-        return Model(*of, base, label_name=dataset.label_name)
+        return Model(*of, params.loss, base, label_name=name)
     target, weight = some_targets(dataset)
-    loss = fit_loss(params.loss, target, weight, alpha=params.alpha, power=params.power)
+    own = None if isinstance(params.loss, str) else OwnLoss(params.loss)
+    loss = own or fit_loss(params.loss, target, weight, alpha=params.alpha, power=params.power)
     base = loss.base_score(target, weight)
-    return Model(*of, base, label_name=dataset.label_name, loss_options=loss.options)
+    return Model(*of, loss.name, base, (), name, loss.options, own)
 
 
 def check_targets(model: Model, dataset: Dataset) -> None:
@@ -314,7 +324,7 @@ def check_targets(model: Model, dataset: Dataset) -> None:
 
 def make_scanner(params: Params, slots: Slots, workers: WorkerPool, *, whole: bool) -> Scanner:
     """The scanner for the loss: of numbers, or of two classes."""
-    if params.loss in REGRESSION_LOSSES:
+    if params.loss not in LOSSES:
         return NumberScanner(slots, params.max_leaves, workers)
     curved = whole and params.loss == "logistic" and params.stopping == "adaptive"
     return Scanner(slots, params.max_leaves, workers, curved=curved)

@@ -13,7 +13,7 @@ from sparrowboost.kernels.metrics import add_losses
 from sparrowboost.kernels.scores import apply_trees
 from sparrowboost.model.labelled import read_labelled
 from sparrowboost.model.losses import MAX_MARGIN
-from sparrowboost.model.metrics import METRICS, regression_scores
+from sparrowboost.model.metrics import Given, find_metric, regression_scores
 from sparrowboost.model.model import Model
 from sparrowboost.model.predict import BLOCK_ROWS, BlockBudget
 from sparrowboost.readers.inputs import is_files
@@ -28,10 +28,11 @@ NO_WEIGHT = np.empty(0, np.float32)
 RANK_BYTES = 80  # of a row while a metric ranks: its rank, cumulated sums
 
 
-def validation_row_bytes(n_features: int, metric: str) -> int:
+def validation_row_bytes(n_features: int, metric: Given) -> int:
     """Bytes of a validation row: bins, label, weight, score, and memory for the metric."""
-    of_metric = METRICS[metric]
-    return n_features + 1 + 4 + 4 + RANK_BYTES * of_metric.ranks + 4 * of_metric.regression
+    of_metric = find_metric(metric)
+    work = RANK_BYTES * (of_metric.ranks or of_metric.own)
+    return n_features + 1 + 4 + 4 + work + 4 * (of_metric.regression or of_metric.own)
 
 
 def sets_of(valid: Any) -> list[Any]:
@@ -49,7 +50,7 @@ def sets_of(valid: Any) -> list[Any]:
 def make_validation(
     valid: Any,
     model: Model,
-    metric: str,
+    metric: Given,
     max_bytes: int,
     class_weight: tuple[float, float] | None,
     workers: WorkerPool,
@@ -96,14 +97,15 @@ class Validation:
         self,
         valid: Any,
         model: Model,
-        metric: str,
+        metric: Given,
         max_bytes: int,
         class_weight: tuple[float, float] | None = None,
         workers: WorkerPool | None = None,
         read: ReadOptions | None = None,
         budget: BlockBudget | None = None,
     ) -> None:
-        self._metric, self._workers, self._loss = METRICS[metric], workers, model.regression
+        self._loss, self._workers = model.regression, workers
+        self._metric = find_metric(metric, regression=self._loss is not None)
         self.best_score = self._metric.worst
         self.best_trees = 0
         row_bytes = validation_row_bytes(len(model.binning.features), metric)
@@ -174,7 +176,9 @@ class Validation:
             weight, log_loss, exponential_loss = totals.sum(0).tolist()
             scores = {"log_loss": log_loss / weight, "exponential_loss": exponential_loss / weight}
         if metric.name not in scores:
-            scores[metric.name] = metric.compute(self._label, self._score, self._weight)
+            of = self._label if self._target is None else self._target
+            own = {} if self._loss is None else {"loss": self._loss}
+            scores[metric.name] = metric.compute(of, self._score, self._weight, **own)
         value = scores[metric.name]
         if metric.better(value, self.best_score):
             self.best_score, self.best_trees = value, model.n_trees

@@ -19,6 +19,7 @@ import numpy as np
 from sparrowboost import __version__
 from sparrowboost.model.ensemble import Ensemble
 from sparrowboost.model.losses import LOSSES
+from sparrowboost.model.own_loss import OwnLoss
 from sparrowboost.model.regression import REGRESSION_LOSSES, regression_loss
 from sparrowboost.model.tree import MASK_WORDS, Tree
 from sparrowboost.runtime.errors import DataError
@@ -133,7 +134,7 @@ def check_document(document: Any) -> Ensemble:
     Part(document, "the file").fields(keys, ("digest",) if version > 1 else ())
     parts = {key: Part(value, key) for key, value in document.items()}
     parts["sparrowboost"].text()
-    losses = tuple(REGRESSION_LOSSES) if numbers else tuple(LOSSES)
+    losses = (*REGRESSION_LOSSES, OwnLoss.name) if numbers else tuple(LOSSES)
     parts["loss"].expect(document["loss"] in losses, f", which is none of {', '.join(losses)}")
     options = _options(parts["loss_options"], document["loss"]) if numbers else {}
     base_score = parts["base_score"].number()
@@ -167,10 +168,12 @@ def _check_version(document: dict[str, Any]) -> None:
 
 def _options(part: Part, loss: str) -> dict[str, float]:
     """The options of a loss of numbers: all that it has, within their ranges."""
-    names = [field.name for field in dataclasses.fields(REGRESSION_LOSSES[loss])]
+    known = REGRESSION_LOSSES.get(loss, OwnLoss)
+    names = [field.name for field in dataclasses.fields(known)]
     options = {name: option.number() for name, option in part.fields(names).items()}
     try:
-        regression_loss(loss, options)
+        if loss != OwnLoss.name:
+            regression_loss(loss, options)
     except DataError as error:
         raise DocumentError(f"{part.where}: {str(error).rstrip('.')}") from None
     return options

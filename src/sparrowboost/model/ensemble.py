@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.model.forest import Forest
+from sparrowboost.model.own_loss import OwnLoss
 from sparrowboost.model.regression import REGRESSION_LOSSES, RegressionLoss, regression_loss
 from sparrowboost.model.tree import Tree
 from sparrowboost.runtime.errors import DataError
@@ -38,6 +39,7 @@ class Ensemble:
     trees: tuple[Tree, ...] = ()
     label_name: str = "label"
     loss_options: Mapping[str, float] = field(default_factory=dict)  # of a loss of numbers
+    own_loss: OwnLoss | None = None  # the user's, while training; files do not have it
 
     @property
     def forest(self) -> Forest:
@@ -50,11 +52,14 @@ class Ensemble:
 
     @property
     def task(self) -> Literal["classification", "regression"]:
-        return "regression" if self.loss in REGRESSION_LOSSES else "classification"
+        numbers = self.loss in REGRESSION_LOSSES or self.loss == OwnLoss.name
+        return "regression" if numbers else "classification"
 
     @property
     def regression(self) -> RegressionLoss | None:
         """The loss, if the model predicts numbers."""
+        if self.loss == OwnLoss.name:
+            return self.own_loss or OwnLoss()
         return regression_loss(self.loss, self.loss_options) if self.task == "regression" else None
 
     @property

@@ -9,12 +9,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sparrowboost.model.losses import MAX_MARGIN
+from sparrowboost.model.losses import MAX_MARGIN, probability
 from sparrowboost.model.regression import REGRESSION_LOSSES, RegressionLoss
+from sparrowboost.runtime.errors import DataError
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.uint8]  # (n,) 1 = positive
@@ -173,6 +175,7 @@ class Metric:
     lower_is_better: bool
     compute: Callable[..., float]  # from labels, scores H and weights; of numbers, and the loss
     ranks: bool = False  # needs rows of both labels, and sorts them
+    own: bool = False  # the user's, of labels and predictions
     regression: bool = False  # judges predictions of numbers, not of classes
 
     @property
@@ -204,8 +207,65 @@ METRICS = {
 _OF_LOSS = {"squared_error": "rmse", "absolute_error": "mae"}
 
 
-def default_metric(loss: str) -> str:
-    """The name of the metric that a loss of this name minimises."""
+Given = str | Callable[..., float]  # a metric as users give it
+
+ENDINGS = {"_score": False, "_error": True, "_loss": True, "_deviance": True}  # lower is better?
+
+
+def find_metric(given: Given, *, regression: bool = False) -> Metric:
+    """The metric of a name, or one of the user's.
+
+    A function is called with labels, predictions and, if there are weights, `sample_weight`, as
+    those of scikit-learn are. Of two classes, labels are 0 and 1, and predictions probabilities of
+    the positive one. Whether less is better is what its attribute `greater_is_better` says, or its
+    name by scikit-learn's convention.
+
+    Examples
+    --------
+    >>> def largest_error(y, prediction, sample_weight=None):
+    ...     return abs(y - prediction).max()
+    >>> metric = find_metric(largest_error, regression=True)
+    >>> metric.name, metric.lower_is_better
+    ('largest_error', True)
+    """
+    if isinstance(given, str):
+        return METRICS[given]
+    name = getattr(given, "__name__", type(given).__name__)
+    greater = getattr(given, "greater_is_better", None)
+    lower = not greater if isinstance(greater, bool) else None
+    if lower is None:
+        lower = next((less for end, less in ENDINGS.items() if name.endswith(end)), None)
+    if lower is None:
+        raise DataError(
+            f"eval_metric={name}: is more better, or less? Give the function an attribute "
+            "greater_is_better, True or False, or a name that ends in _score or _error."
+        )
+
+    def compute(
+        target: npt.NDArray[Any],
+        score: Scores,
+        weight: Weights = None,
+        loss: RegressionLoss | None = None,
+    ) -> float:
+        seen = probability(score) if loss is None else loss.predictions(score)
+        weights = {} if weight is None else {"sample_weight": weight}
+        return float(given(target, seen, **weights))
+
+    return Metric(name, name, lower, compute, regression=regression, own=True)
+
+
+def metric_named(name: str) -> Metric:
+    """What is known of a metric by its name in a history, which may be one of the user's."""
+    if name in METRICS:
+        return METRICS[name]
+    lower = next((less for end, less in ENDINGS.items() if name.endswith(end)), True)
+    return Metric(name, name, lower, log_loss, own=True)
+
+
+def default_metric(loss: Any) -> str:
+    """The name of the metric that a loss minimises."""
+    if not isinstance(loss, str):
+        return "loss" if hasattr(loss, "losses") else "rmse"
     if loss in REGRESSION_LOSSES:
         return _OF_LOSS.get(loss, "loss")
     return "log_loss"

@@ -49,6 +49,7 @@ MIN_COVER = 1e-6  # of a leaf without rows: XGBoost divides by a node's cover
 # tell "reg:pseudohubererror" from Huber's loss, which XGBoost has not.
 OBJECTIVES = {
     "squared_error": ("reg:squarederror", "reg_loss_param"),
+    "own": ("reg:squarederror", "reg_loss_param"),  # predictions are scores
     "absolute_error": ("reg:absoluteerror", ""),
     "huber": ("reg:pseudohubererror", "pseudo_huber_param"),
     "quantile": ("reg:quantileerror", "quantile_loss_param"),
