@@ -129,7 +129,8 @@ def naive_weights(u, counted, unit, most, floor, scale, g, h):
 
 @given(
     seeds, st.integers(0, 40), st.booleans(), st.sampled_from([0.25, 1.0, 2.0**70]),
-    st.sampled_from([0.5, 1e30]), st.sampled_from([0.0, 0.5, 3.0]), st.sampled_from([1.0, 1e-3, 1e6]),
+    st.sampled_from([0.5, 1e30]), st.sampled_from([0.0, 0.5, 3.0]),
+    st.sampled_from([1.0, 1e-3, 1e6]),
 )  # fmt: skip
 def test_weights_are_those_of_the_formula(seed, n, counted, unit, most, floor, scale):
     rng = np.random.default_rng(seed)
@@ -152,10 +153,13 @@ def test_a_row_of_importance_k_has_exactly_the_derivatives_of_k_rows(seed, k):
     of = {}
     for u in (1, k):
         gu, hu, w, total = g.copy(), h.copy(), np.empty(8, np.float32), np.empty(5)
-        weigh_derivatives(np.full(8, u, np.float32), True, 1.0, 1e30, 0.5, 1.0, gu, hu, w, total)
-        of[u] = gu.astype(np.float64), hu.astype(np.float64), total[2:4]
-    for one, many in zip(of[1], of[k], strict=True):
+        how = True, 1.0, 1e30, 0.5, 1.0
+        weigh_derivatives(np.full(8, u, np.float32), *how, gu, hu, w, total)
+        of[u] = gu.astype(np.float64), hu.astype(np.float64), total[2], total[3]
+    *exact, squares = zip(of[1], of[k], strict=True)
+    for one, many in exact:
         np.testing.assert_array_equal(k * one, many)
+    assert k * squares[0] == pytest.approx(squares[1], rel=1e-15)  # divided by k
     # Rounding to 16 bits changes a derivative by less than a row tells of it.
     np.testing.assert_allclose(of[1][0], g, rtol=2**-16)
 

@@ -8,9 +8,9 @@ only decides which rows are drawn, and when a sample is worn out; trees are grow
 That is minimal variance sampling (Ibragimov and Gusev, NeurIPS 2019): the totals of g and of h over
 a leaf are both estimated well. `most` and `floor` follow the mean of |g| and h as the model grows.
 
-Evidence has sums of h - g / 2 and of h + g / 2, which need both to be of a size. So where g has the
-unit of the target, it is divided by a power of two near its mean, `slope_unit`, and values of leaves
-are multiplied by that: fares in cents or in millions give the same trees.
+Evidence has sums of h - g / 2 and of h + g / 2, in which h is lost if g is far larger. So where g
+has the unit of the target, it is divided by a power of two near its mean, `slope_unit`, and values
+of leaves are multiplied by that: fares in cents or in millions give the same trees.
 """
 
 from __future__ import annotations
