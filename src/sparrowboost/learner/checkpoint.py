@@ -76,6 +76,7 @@ def identity(dataset: Dataset, params: Params, seed: int, *, validated: bool) ->
         "weighted": dataset.weighted,
         "bins": zlib.crc32(bins),
         "blocks": zlib.crc32(rows.tobytes()),
+        **({"labels": dataset.target_span} if dataset.targeted else {}),
     }
     return {
         "data": data,
