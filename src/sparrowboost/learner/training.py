@@ -197,7 +197,9 @@ def train(
         schedule = SampleSchedule(sampler, sizes, p.theta, rate=p.learning_rate, workers=workers)
         grower = make_grower(p, scanner, slots, model, monotone, draws, exact=sizes.whole)
         task = stack.enter_context(progress.task("training", p.n_estimators, "trees"))
-        notifier = Notifier([Bar(task), *callbacks, SoundnessMonitor()], scanner, sampler)
+        notifier = Notifier(
+            [Bar(task), *callbacks, SoundnessMonitor(dataset.task)], scanner, sampler
+        )
         owners: list[Owner] = [schedule, scanner, grower, notifier]
         if validation is not None:
             owners.append(validation)

@@ -74,7 +74,7 @@ class TargetReader:
                 advice += ". To tell classes apart, leave task='regression' (--task regression) out"
             elif pt.is_temporal(values):
                 advice += ", such as days since a date"
-            raise DataError(f"label {self._name!r} has type {type_}; {advice}.")
+            raise DataError(f"label {self._name!r} has type {values}; {advice}.")
 
     def set_bands(self, pieces: Iterable[pa.Array]) -> None:
         """Find the bands from a sample of the labels."""
