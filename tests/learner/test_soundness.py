@@ -140,7 +140,8 @@ def sample(n_trees=0, deviation=(0.0, 0.0), look=None):
 
 def tree(n_rules, n_proved):
     return TreeAdded(
-        n_trees=1, model=Model(Binning(()), (0, 1), "logistic", 0.0), gamma=0.1, gamma_certified=0.0, n_rules=n_rules, n_proved=n_proved,
+        n_trees=1, model=Model(Binning(()), (0, 1), "logistic", 0.0), gamma=0.1,
+        gamma_certified=0.0, n_rules=n_rules, n_proved=n_proved,
         run_rows=10, scores={}, **WHERE,
     )  # fmt: skip
 
