@@ -166,6 +166,37 @@ def test_predictions_of_log_losses_are_positive_and_follow_the_unit(loss):
     np.testing.assert_allclose(one, other, rtol=1e-3)
 
 
+@pytest.mark.parametrize("sampled", [{}, SAMPLED], ids=["whole", "drawn"])
+@pytest.mark.parametrize("loss", ["squared_error", "tweedie"])
+def test_a_file_sorted_by_label_trains_as_well_as_a_shuffled_one(test_rows, loss, sampled):
+    # A model of a draw differs from that of another by about 1 % in loss.
+    X, y = make_rows(loss)
+    losses = []
+    for order in (np.arange(len(y)), np.argsort(y)):
+        dataset = ingest(X[order], label=y[order], task="regression", verbose=0)
+        model = train(dataset, loss=loss, verbose=0, **TREES, **sampled)
+        losses.append(
+            loss_of(model.regression, model.predict(test_rows[loss][0]), test_rows[loss][1])
+        )
+    assert losses[1] == pytest.approx(losses[0], rel=0.03 if sampled else 0.01)
+
+
+@pytest.mark.parametrize("factor", [1e-12, 1e10])
+@pytest.mark.parametrize("loss", ["squared_error", "absolute_error", "gamma"])
+@pytest.mark.parametrize("sampled", [{}, SAMPLED], ids=["whole", "drawn"])
+def test_tiny_and_huge_weights_are_as_good_as_1(loss, factor, sampled, test_rows):
+    X, y = make_rows(loss, n=4_000)
+    predictions = []
+    for weight in (None, np.full(len(y), factor)):
+        dataset = ingest(X, label=y, weight=weight, task="regression", verbose=0)
+        model = train(dataset, loss=loss, verbose=0, **TREES, **sampled)
+        predictions.append(model.predict(test_rows[loss][0]))
+    if not sampled:
+        np.testing.assert_allclose(predictions[1], predictions[0], rtol=1e-4, atol=1e-4)
+    one, other = (loss_of(model.regression, p, test_rows[loss][1]) for p in predictions)
+    assert other == pytest.approx(one, rel=0.03)  # another draw
+
+
 # -- the same model again -------------------------------------------------------------------------
 
 
@@ -526,6 +557,44 @@ def test_training_begins_before_all_rows_are_read_and_is_as_good(loss, tmp_path,
     X = pa.table({f"x{j}": X[:, j] for j in range(X.shape[1])})
     losses = [loss_of(m.regression, m.predict(X), y) for m in (model, of_all)]
     assert losses[0] < 1.03 * losses[1]
+
+
+@pytest.mark.usefixtures("small_stages")
+def test_a_file_sorted_by_a_number_is_read_first(tmp_path):
+    file = write_groups(tmp_path / "t.parquet")
+    table = pq.read_table(file).sort_by("y")
+    pq.write_table(table, tmp_path / "s.parquet", row_group_size=1_000)
+    losses = []
+    for name in ("t", "s"):
+        path = tmp_path / f"{name}.parquet"
+        staged = ingest(path, label="y", task="regression", verbose=0, wait=False)
+        there = []
+
+        def note(event, storage=staged.storage, there=there):
+            there.append(len(storage._stages))
+
+        model = train(staged, n_estimators=20, max_leaves=8, callbacks=[note], verbose=0)
+        losses.append(sparrowboost.evaluate(model, file, verbose=0).rmse)
+        assert (there[0] == 1) == (name == "t"), "no few row groups stand for all of a sorted file"
+    assert losses[1] == pytest.approx(losses[0], rel=0.03)
+
+
+def test_libsvm_and_npy_files_have_numbers_to_predict(tmp_path):
+    X, y = make_rows(n=600, d=3)
+    expected = ingest(X, label=y, task="regression", verbose=0)
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", y)
+    with (tmp_path / "t.svm").open("w") as file:
+        for row, label in zip(X.tolist(), y.tolist(), strict=True):
+            file.write(f"{label} " + " ".join(f"{j + 1}:{x}" for j, x in enumerate(row)) + "\n")
+    for source, label in (("X.npy", tmp_path / "y.npy"), ("t.svm", None)):
+        dataset = ingest(tmp_path / source, label=label, task="regression", verbose=0)
+        assert dataset.target_span == expected.target_span
+        model = train(dataset, n_estimators=5, verbose=0)
+        right = train(expected, n_estimators=5, verbose=0)
+        np.testing.assert_allclose(
+            model.predict(tmp_path / source), right.predict(X), rtol=1e-5, atol=1e-5
+        )
 
 
 @pytest.mark.usefixtures("small_stages")
