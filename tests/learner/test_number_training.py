@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import json
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -162,6 +165,24 @@ def test_the_unit_of_the_target_does_not_matter(loss, sampled):
         predictions.append(model.predict(X) / unit)
     for other in predictions:
         np.testing.assert_allclose(other, predictions[1], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "huber"])
+def test_gains_of_splits_are_in_the_unit_of_the_loss(loss):
+    X, y = make_rows(n=2_000)
+    gains = []
+    for unit in (1, 1024):
+        dataset = ingest(X, label=y * np.float32(unit), task="regression", verbose=0)
+        model = train(dataset, loss=loss, n_estimators=1, max_leaves=8, verbose=0)
+        gains.append(model.trees[0].gain / unit**2)
+    np.testing.assert_allclose(gains[1], gains[0], rtol=1e-5)
+    if loss == "squared_error":  # which is what the tree would remove with a full step
+        score = np.float32(model.base_score) + 10 * (
+            model.predict(X).astype(float) - model.base_score
+        )
+        y = y.astype(float) * 1024
+        fall = (np.square(y - model.base_score) - np.square(y - score)).sum() / 2 / 1024**2
+        assert gains[1].sum() == pytest.approx(fall, rel=0.1)  # values are shrunk a little, by l2
 
 
 @pytest.mark.parametrize("loss", ["gamma", "tweedie", "poisson"])
@@ -797,3 +818,49 @@ def test_a_quantile_that_is_no_median_has_its_own_leaves(data, test_rows):
         model = train(data["quantile"], loss="quantile", alpha=alpha, **TREES, verbose=0)
         losses[alpha] = Quantile(0.9).losses(y, model.predict(X)).mean()
     assert losses[0.9] < 0.7 * losses[0.5]
+
+
+# -- kernels --------------------------------------------------------------------------------------
+
+COMPILED = """
+import json
+import numpy as np
+import sparrowboost
+from sparrowboost.kernels import draws, evidence, metrics, numbers, partition, scores, splits
+from sparrowboost.learner.warm_up import warm_up, warm_up_numbers
+
+def compiled():
+    return {
+        name: len(kernel.signatures)
+        for module in (draws, evidence, metrics, numbers, partition, scores, splits)
+        for name, kernel in vars(module).items()
+        if hasattr(kernel, "signatures") and not name.startswith("_")
+    }
+
+warm_up()
+warm_up_numbers()
+found = [compiled()]
+rng = np.random.default_rng(0)
+X = rng.normal(size=(8_000, 2))
+y = np.exp(X[:, 0] + rng.normal(size=8_000))
+for weight in (None, rng.random(8_000)):
+    dataset = sparrowboost.ingest(X, label=y, weight=weight, task="regression", verbose=0)
+    for loss in ("squared_error", "absolute_error", "huber", "quantile", "tweedie"):
+        for sample_size in ("auto", 1_000):
+            sparrowboost.train(dataset, loss=loss, theta=0.9, sample_size=sample_size, max_leaves=4,
+                               n_estimators=8, valid=(X, y), verbose=0)
+sparrowboost.train(dataset, monotone_constraints=[1, 0], n_estimators=5, verbose=0)
+found.append(compiled())
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.slow
+def test_warming_up_compiles_each_kernel_once_and_training_none_again():
+    call = [sys.executable, "-c", COMPILED]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    after_warm_up, after_training = json.loads(done.stdout)
+    assert "add_to_cells" in after_training
+    assert after_training == dict.fromkeys(after_training, 1)
+    assert after_warm_up == after_training
