@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sparrowboost import cli, cv, ingest, train
-from sparrowboost.estimators import SparrowClassifier
+from sparrowboost.estimators import SparrowClassifier, SparrowRegressor
 from sparrowboost.learner.params import Params
 
 DOCS = Path(__file__).parent
@@ -43,8 +43,8 @@ def parameters() -> str:
     shared = {field.name for field in fields(Params)}
     parts = [
         "## Learner",
-        "Parameters of `train`, `cv` and `SparrowClassifier`, and options of `sparrow train` "
-        "(`--learning-rate 0.2`).",
+        "Parameters of `train`, `cv`, `SparrowClassifier` and `SparrowRegressor`, and options of "
+        "`sparrow train` (`--learning-rate 0.2`).",
         _list(Params),
         "### The paper's constants",
         "Leave these alone, unless you study the method.",
@@ -58,6 +58,10 @@ def parameters() -> str:
         _list(SparrowClassifier, leave_out=shared, section=OTHER),
         "`fit` takes",
         _list(SparrowClassifier.fit),
+        "## `SparrowRegressor`",
+        "As `SparrowClassifier`, for labels that are numbers: without `stopping`, `gamma_0` and "
+        "`class_weight`, and with",
+        _list(SparrowRegressor, leave_out=shared_with_classifier()),
         "## `ingest`",
         _list(ingest),
         "## `cv`",
@@ -65,6 +69,13 @@ def parameters() -> str:
         _list(cv),
     ]
     return "\n\n".join(parts)
+
+
+def shared_with_classifier() -> set[str]:
+    """The parameters of `SparrowRegressor` that mean what they do in `SparrowClassifier`."""
+    both = (SparrowClassifier, SparrowRegressor)
+    names = set.intersection(*(set(inspect.signature(each).parameters) for each in both))
+    return names - {"loss", "eval_metric"}
 
 
 def _list(of: Callable[..., Any], leave_out: Any = (), section: str = "Parameters") -> str:

@@ -175,7 +175,7 @@ for stream, name in enumerate(("train/a.parquet", "train/b.parquet", "test/a.par
     Path(name).parent.mkdir(exist_ok=True)
     make_large(name, 4000, stream=stream)
     table = pq.read_table(name)
-    names = ["clicked" if name == "y" else name for name in table.column_names]
+    names = [{"y": "clicked", "f1": "price"}.get(name, name) for name in table.column_names]
     pq.write_table(table.rename_columns(names), name)
 """
     code = "\n".join([make, *blocks(ROOT / "README.md", "python")])

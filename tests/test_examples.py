@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -62,6 +63,15 @@ def test_imbalanced():
     assert none.auc > 0.8
     assert abs(none.auc - balanced.auc) < 0.05
     assert none.log_loss < results["ten times"].log_loss < balanced.log_loss
+
+
+def test_quantile_intervals(capsys):
+    shown = load("quantile_intervals").main(rows=8_000)
+    assert (shown["10%"] < shown["50%"]).all() and (shown["50%"] < shown["90%"]).all()
+    below = re.findall(r"(\d+)% quantile: .* ([\d.]+)% of other prices", capsys.readouterr().out)
+    assert [level for level, _ in below] == ["10", "50", "90"]
+    # Of 8,000 rows, outer quantiles are overfitted by up to 0.02; a share of 10,000 has 0.003.
+    assert all(abs(float(share) - float(level)) < 4 for level, share in below)
 
 
 def test_cross_validation(capsys):

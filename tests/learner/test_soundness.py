@@ -8,11 +8,12 @@ import pytest
 
 from builders import DRAWN, recorded
 from constants import set_constants
-from sparrowboost import History
+from sparrowboost import History, Model
 from sparrowboost.learner.events import Converged, Finished, SampleDrawn, TreeAdded
 from sparrowboost.learner.soundness import SoundnessMonitor, label_deviation
 from sparrowboost.sampling.lookback import LookBack
 from sparrowboost.sampling.sampler import Sampler
+from sparrowboost.store.binning import Binning
 
 
 def drawn_of(dataset, **kwargs):
@@ -139,7 +140,8 @@ def sample(n_trees=0, deviation=(0.0, 0.0), look=None):
 
 def tree(n_rules, n_proved):
     return TreeAdded(
-        n_trees=1, model=None, gamma=0.1, gamma_certified=0.0, n_rules=n_rules, n_proved=n_proved,
+        n_trees=1, model=Model(Binning(()), (0, 1), "logistic", 0.0), gamma=0.1,
+        gamma_certified=0.0, n_rules=n_rules, n_proved=n_proved,
         run_rows=10, scores={}, **WHERE,
     )  # fmt: skip
 

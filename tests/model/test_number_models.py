@@ -71,7 +71,9 @@ def test_a_model_of_numbers_says_what_it_has_instead_of_probabilities(binning, t
         with pytest.raises(DataError, match=match):
             getattr(model, name)(table)
     model.save_model(tmp_path / "m.json")
-    with pytest.raises(DataError, match=r"m\.json: a model of numbers .* sparrowboost\.load_model"):
+    with pytest.raises(
+        DataError, match=r"m\.json: this model predicts numbers .* with SparrowRegressor"
+    ):
         SparrowClassifier().load_model(tmp_path / "m.json")
     classes = Model(binning, (0, 1), "logistic", 0.5)
     assert (classes.task, classes.regression) == ("classification", None)

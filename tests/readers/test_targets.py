@@ -112,7 +112,7 @@ def test_true_is_1():
         (None, "label 'y' is missing; remove rows without a label"),
         (float("nan"), "label 'y' is missing"),
         (float("-inf"), "label 'y' is -inf; labels of a regression must be finite numbers, below"),
-        (3.1e38, r"label 'y' is 3\.1e\+38; .* below 3e\+38"),
+        (3.1e38, r"label 'y' is 3\.1e\+38; .* below 1e\+38"),
         (-1e300, r"label 'y' is -1e\+300"),
     ],
 )

@@ -57,6 +57,10 @@ EARLY = JOB.replace('label="y", memory', 'label="y", wait=False, memory').replac
     "whole_values=0", "whole_values=0, min_partitions=6"
 )
 
+# One of the columns as numbers to predict from the others, and from the label.
+NUMBERS = "f1"
+REGRESSION = JOB.replace('label="y"', f'label="{NUMBERS}", task="regression"')
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
@@ -119,6 +123,35 @@ def test_ingest_training_and_prediction_stay_within_the_limit(data, tmp_path, li
     assert said["rows"] == ROWS and said["trees"] == 40
     assert said["samples"] > 1, "no sample was drawn beside another: this tests nothing"
     assert max(said["peaks"].values()) < parse_size(limit)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", ["300MB", "512MB"])
+def test_a_regression_stays_within_the_limit(data, tmp_path, limit):
+    # Once without a group, to compile its kernels.
+    words = [data / "valid.parquet", data / "valid.parquet", tmp_path, "1GB"]
+    call = [sys.executable, "-c", REGRESSION, *map(str, words)]
+    subprocess.run(call, env=python_path(), check=True, capture_output=True)
+    done = run_job(limit, data, tmp_path, REGRESSION)
+    assert done.kills == 0
+    assert done.returncode == 0, done.stderr[-2000:]
+    said = json.loads(done.stdout)
+    assert said["rows"] == ROWS and said["trees"] == 40
+    assert said["samples"] > 1, "no sample was drawn beside another: this tests nothing"
+    assert max(said["peaks"].values()) < parse_size(limit)
+
+
+@pytest.mark.slow
+def test_a_regression_refuses_a_limit_and_succeeds_with_the_one_it_names(data, tmp_path):
+    words = ["train", data / "valid.parquet", "--label", NUMBERS, "--task", "regression"]
+    words += ["--validation-fraction", "0.1", "--n-estimators", "5", "--sample-size", "30000"]
+    words += ["-o", tmp_path / "model.json"]
+    done = command("150MB", data, *words)
+    assert done.returncode == 1 and done.stderr.count("give at least") == 1
+    assert not (tmp_path / "model.json").exists()
+    done = command(named(done.stderr), data, *words)
+    assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
+    assert (tmp_path / "model.json").exists()
 
 
 @pytest.fixture(scope="module")

@@ -80,7 +80,9 @@ def assert_like_rows(target, loss, folder, weight=None):
         for k, (sample, model) in enumerate(draw(dataset, loss, folder, seed)):
             own = cells[:, numbers_of(sample.bins, WIDTH)].astype(float)
             c = sample.copies.astype(float)
-            for j, x in enumerate((sample.g.astype(float), sample.h.astype(float))):
+            for j, x in enumerate(
+                (sample.slope_unit * sample.g.astype(float), sample.h.astype(float))
+            ):
                 totals[k, seed, j] = own @ x
                 expected[k, seed, j] = own @ ((x / c) ** 2 * c * (c - 1))
             if true[k] is None:

@@ -59,7 +59,7 @@ def store_facts(dataset: Dataset) -> dict[str, Any]:
         "path": str(dataset.path),
         "rows": dataset.n_rows,
         "task": dataset.task,
-        "positives": dataset.n_positive,
+        "positives": None if dataset.targeted else dataset.n_positive,
         "classes": list(dataset.classes),
         "label": dataset.label_name,
         "label_span": dataset.target_span,

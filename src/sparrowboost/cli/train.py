@@ -209,7 +209,7 @@ def _facts(
         "leaves": sum(tree.n_leaves for tree in model.trees),
         "loss": model.loss,
         "rows": dataset.n_rows,
-        "positives": dataset.n_positive,
+        "positives": None if dataset.targeted else dataset.n_positive,
         "n_features": dataset.n_features,
         "reason": history.reason,
         **{name: getattr(tree, name, None) for name in ("eval_metric", "best_score", "best_trees")},

@@ -122,8 +122,9 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         X : array, frame, sparse matrix, Arrow table or stream, path, glob, list of paths or Dataset
             Anything that `sparrowboost.ingest` reads or returns.
         y : (n,) array, or column name
-            Labels of any two values, or their column if X is a file or a table. None for a Dataset
-            and for libsvm files, which contain labels.
+            Labels, or their column if X is a file or a table: any two values for
+            SparrowClassifier, numbers for SparrowRegressor. None for a Dataset and for libsvm
+            files, which contain labels.
         sample_weight : (n,) array, or column name, optional
             Not negative. A row with a small integer weight counts as that many rows; other weights
             count in proportion (docs/faq.md).

@@ -27,7 +27,7 @@ SQUARED, HUBER, STEEP, LOG = 0, 1, 2, 3
 SPARSE = 8  # prefetch where a leaf has less than 1 in 8 rows of a block, as in evidence.py
 AHEAD = 8
 MAX_LOG = 88.0  # exp(88) = 1.7e38 fits a float32
-MOST = 1e37  # of a derivative, so that sums of squares and products with u stay finite
+MOST = 1e30  # of a derivative, so that rounding it and products with u stay finite
 RADIX_BITS = 8  # of a number, found in one pass over the rows: 32 bits take four
 RADIX = 1 << RADIX_BITS
 
@@ -76,20 +76,21 @@ def _rounded(x):
 
 
 @kernel
-def weigh_derivatives(u, counted, most, floor, scale, g, h, w, total):
+def weigh_derivatives(u, counted, unit, most, floor, scale, g, h, w, total):
     """Multiply derivatives by importances, and compute the weights by which rows are drawn.
 
-        w = u scale sqrt(min(|g|, most)**2 + (floor h)**2)
+        w = u scale sqrt(min(|g / unit|, most)**2 + (floor h)**2)
 
     With |g| alone, rows that are predicted well would hardly ever be drawn, and stand for too many
     when they are. Of heavy tails, `most` bounds the weight but not g.
 
     u       (n,) float32  IN      importance
     counted bool          IN      whether importances count rows
+    unit    float         IN      of g
     most    float         IN
     floor   float         IN
     scale   float         IN
-    g, h    (n,) float32  IN/OUT  of a row -> times u
+    g, h    (n,) float32  IN/OUT  of a row -> times u; g in the unit
     w       (n,) float32  OUT
     total   (5,) float64  OUT     sums of w, w**2, 2 h, (2 h)**2 (for counts, over u), and the
                                   largest 2 h
@@ -100,10 +101,11 @@ def weigh_derivatives(u, counted, most, floor, scale, g, h, w, total):
     mass_squares = 0.0
     heaviest = np.float32(0.0)
     top = np.float32(most)
+    shrink = np.float32(1.0 / unit)
     low = np.float32(floor)
     factor = np.float32(scale)
     for i in range(u.shape[0]):
-        gi = _rounded(g[i])
+        gi = _rounded(g[i] * shrink)
         hi = _rounded(h[i])
         slope = min(abs(gi), top)
         base = low * hi

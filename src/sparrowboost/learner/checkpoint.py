@@ -100,6 +100,7 @@ def identity(
         "weighted": dataset.weighted,
         "bins": zlib.crc32(bins),
         "blocks": zlib.crc32(rows.tobytes()),
+        **({"labels": dataset.target_span} if dataset.targeted else {}),
     }
     return {
         "data": data,

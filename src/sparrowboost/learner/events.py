@@ -81,7 +81,8 @@ class TreeAdded(Event):
     model : Model
         The model so far.
     gamma, gamma_certified : float
-        Advantage over a coin of the tree's first split: as measured, and what is certain of it.
+        Advantage over a coin of the tree's first split: as measured, and what is certain of it. Of
+        numbers, how far the gradients on each of its sides agree (docs/learner.md).
     n_rules, n_proved : int
         Splits of the tree, and how many of them the stopping rule proved.
     run_rows : int

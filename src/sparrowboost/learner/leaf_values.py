@@ -41,7 +41,8 @@ def number_values(loss: RegressionLoss) -> LeafValues:
             weight = np.maximum(sums[:, 1], np.finfo(np.float64).tiny)
             return np.column_stack((weight * row_values(loss, scanner), weight)), _ratio
         unit = scanner.sample.unit / 2  # of h: an ordinary row weighs 2 h
-        return sums, lambda sums: loss.steps(sums[:, 0], sums[:, 1], unit)
+        slope = scanner.sample.slope_unit
+        return sums, lambda sums: slope * loss.steps(sums[:, 0], sums[:, 1], unit)
 
     return of
 

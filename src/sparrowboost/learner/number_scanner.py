@@ -64,6 +64,12 @@ class NumberScanner(Scanner):
             evidence.v,
         )
 
+    def split(
+        self, leaf: int, feature: int, mask: Mask, gain: float, *, final: bool = False
+    ) -> int:
+        # The gain that a tree keeps is in the unit of the loss.
+        return super().split(leaf, feature, mask, gain * self.sample.slope_unit**2, final=final)
+
     def left_squares(self, leaf: int, feature: int, mask: Mask) -> float:
         of = self.sample.g, self.sample.h
         sums = self._sum_left(add_number_squares, of, leaf, feature, mask, 3)
@@ -96,7 +102,7 @@ class NumberScanner(Scanner):
             digit = np.where(above.any(1), np.argmax(above, axis=1), last)
             below = sums[leaves, digit] - cells[leaves, digit]
             prefix = prefix << np.uint64(RADIX_BITS) | digit.astype(np.uint64)
-        high = _numbers_of(prefix)
+        high = np.where(goal > 0, _numbers_of(prefix), np.float32(0))  # 0 where no row counts
         # If exactly this share of the importance is below, all numbers from the previous residual
         # on are as good: the middle.
         exact = (below > 0) & (below >= goal * (1 - TOLERANCE))
@@ -140,7 +146,7 @@ def _numbers_of(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.float32]:
 
     Examples
     --------
-    >>> _numbers_of(np.array([0x3F7FFFFF, 0x80000000, 0xBFC00000], np.uint64)).tolist()
+    >>> _numbers_of(np.array([0x403FFFFF, 0x80000000, 0xBFC00000], np.uint64)).tolist()
     [-1.5, 0.0, 1.5]
     """
     bits = np.where(keys & HALF, keys ^ HALF, keys ^ np.uint64(0xFFFFFFFF))

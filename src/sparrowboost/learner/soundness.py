@@ -14,11 +14,19 @@ from sparrowboost.runtime.progress import log
 Columns = Mapping[str, Sequence[Any]]
 
 DEVIATIONS = ("deviation_negative", "deviation_positive")  # columns of `label_deviation`
+REGRESSION = "regression"
 PART_ROWS = 1 << 16  # summed at a time, to bound the memory of float64 copies
 MOST_DEVIATION = 5.0  # standard deviations: by chance, once in millions of draws
 MANY_RULES = 100  # minimum rules before proofs are called rare
 FEW_PROVED = 0.01
 HALF = 0.5  # share of the fall on own rows: if fresh rows show less, most of it was noise
+
+
+def half_names(task: str | None) -> tuple[str, str]:
+    """What the rows are called whose deviations `label_deviation` gives."""
+    if task == REGRESSION:
+        return "rows of low labels", "rows of high labels"
+    return "negative rows", "positive rows"
 
 
 def label_deviation(
@@ -74,15 +82,16 @@ class SoundnessMonitor:
     show how many there are.
     """
 
-    def __init__(self) -> None:
-        self._most, self._where = 0.0, (0, "")
+    def __init__(self, task: str | None = None) -> None:
+        self._task = task
+        self._most, self._where = 0.0, (0, 0)
         self._rules = self._proved = 0
         self._own = self._fresh = 0.0
 
     @classmethod
-    def of(cls, samples: Columns, trees: Columns) -> Self:
+    def of(cls, samples: Columns, trees: Columns, task: str | None = None) -> Self:
         """A monitor that has seen these samples and trees, columns as in `History`."""
-        self = cls()
+        self = cls(task)
         columns = (samples[name] for name in ("n_trees", *DEVIATIONS, "own", "fresh"))
         for n_trees, negative, positive, own, fresh in zip(*columns, strict=True):
             self._see_draw(n_trees, (negative or 0.0, positive or 0.0))
@@ -104,19 +113,22 @@ class SoundnessMonitor:
                 log.warning(doubt)
 
     def _see_draw(self, n_trees: int, deviation: tuple[float, float]) -> None:
-        for of, label in zip(deviation, ("negative", "positive"), strict=True):
+        for side, of in enumerate(deviation):
             if of > self._most:
-                self._most, self._where = of, (n_trees, label)
+                self._most, self._where = of, (n_trees, side)
 
     def doubts(self) -> Iterator[str]:
         """Warnings in plain words; none for a sound training."""
         if self._most > MOST_DEVIATION:
-            n_trees, label = self._where
+            n_trees, side = self._where
+            counts = "rows and features" if self._task == REGRESSION else (
+                "rows, features and positives"
+            )  # fmt: skip
             yield (
                 f"a draw is off: the sample put in use after {n_trees:,} trees stands for more "
-                f"{label} rows than there are, by {self._most:.1f} standard deviations. Chance "
-                "does not do this; please report it, with the numbers of rows, features and "
-                "positives of the data."
+                f"{half_names(self._task)[side]} than there are, by {self._most:.1f} standard "
+                "deviations. Chance does not do this; please report it, with the numbers of "
+                f"{counts} of the data."
             )
         rare = self._rules >= MANY_RULES and self._proved < FEW_PROVED * self._rules
         if rare and self._fresh < HALF * self._own:

@@ -222,7 +222,9 @@ def train(
         task = stack.enter_context(
             progress.task("training", p.n_estimators - model.n_trees, "trees")
         )
-        notifier = Notifier([Bar(task), *callbacks, SoundnessMonitor()], scanner, sampler)
+        notifier = Notifier(
+            [Bar(task), *callbacks, SoundnessMonitor(dataset.task)], scanner, sampler
+        )
         owners: list[Owner] = [schedule, scanner, grower, notifier]
         if validation is not None:
             owners.append(validation)

@@ -130,6 +130,11 @@ class Validation:
                 f"for which {self._metric.title} is undefined; pass rows of both labels, or "
                 "eval_metric='log_loss'."
             )
+        if metric == "r2" and rows.target is not None and np.ptp(rows.target) == 0:
+            raise DataError(
+                f"all labels of the validation data are {rows.target[0]:g}, for which R2 is "
+                "undefined; pass other rows, or eval_metric='rmse'."
+            )
         self._score = np.full(len(self._label), model.base_score, np.float32)
         self._seen = 0
 

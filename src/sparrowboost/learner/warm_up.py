@@ -66,7 +66,7 @@ def warm_up_numbers(*, some_columns: bool = False) -> None:
     begin, count = np.zeros((1, 2), np.int32), np.zeros((1, 2), np.int32)
     rows, mask = (order, begin, count, blocks, 2), np.zeros(4, np.uint64)
     numbers.add_slopes(0, 0.0, 0.0, y, f, g, h)
-    numbers.weigh_derivatives(y, False, 1.0, 1.0, 1.0, g, h, w, np.zeros(5))
+    numbers.weigh_derivatives(y, False, 1.0, 1.0, 1.0, 1.0, g, h, w, np.zeros(5))
     offset, four = np.zeros(1, np.uint64), np.zeros(4)
     for columns in (None, offset) if some_columns else (None,):
         of = *rows, 0, offset, columns

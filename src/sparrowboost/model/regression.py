@@ -51,6 +51,7 @@ class RegressionLoss(ABC):
     name: ClassVar[str]
     log_link: ClassVar[bool] = False  # the prediction is exp(F), not F
     allows_zero: ClassVar[bool] = True  # where targets may not be negative
+    has_unit: ClassVar[bool] = False  # g has the unit of the target, and h has none
     by_rows: ClassVar[bool] = False  # `leaf_value` of a leaf's rows, not `steps` of their sums
     level: ClassVar[float] = 0.5  # the quantile that this value is, if it is one
 
@@ -159,6 +160,7 @@ class SquaredError(RegressionLoss):
     """The mean; its gradients grow with the error."""
 
     name = "squared_error"
+    has_unit = True
 
     @property
     def kind(self) -> Kind:
@@ -239,6 +241,7 @@ class Huber(RegressionLoss):
     delta: float
 
     name = "huber"
+    has_unit = True
     by_rows = True
 
     @property

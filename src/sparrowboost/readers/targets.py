@@ -15,7 +15,7 @@ from sparrowboost.runtime.errors import DataError
 
 Target = npt.NDArray[np.float32]  # (n,)
 
-MAX_TARGET = 3e38  # float32 ends at 3.4e38
+MAX_TARGET = 1e38  # float32 ends at 3.4e38, and differences must fit, too
 # Quantiles of the target at which a band ends. The outer bands are small: rows far from the middle
 # are few, and many more of them are needed than of others.
 BAND_ENDS = (0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98)
@@ -74,7 +74,7 @@ class TargetReader:
                 advice += ". To tell classes apart, leave task='regression' (--task regression) out"
             elif pt.is_temporal(values):
                 advice += ", such as days since a date"
-            raise DataError(f"label {self._name!r} has type {type_}; {advice}.")
+            raise DataError(f"label {self._name!r} has type {values}; {advice}.")
 
     def set_bands(self, pieces: Iterable[pa.Array]) -> None:
         """Find the bands from a sample of the labels."""

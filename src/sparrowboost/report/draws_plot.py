@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sparrowboost.learner.soundness import DEVIATIONS, MOST_DEVIATION
+from sparrowboost.learner.soundness import DEVIATIONS, MOST_DEVIATION, half_names
 from sparrowboost.report.history import LOOKS, History
 from sparrowboost.report.style import (
     BLUE,
@@ -40,7 +40,8 @@ def plot_draws(history: History, ax: Axes | None = None) -> Axes:
     Top: the mean advantage of these trees' first splits: certified, as measured when they were
     found, and on the new sample's rows, which were not used to grow them. Middle: the trees' loss
     reduction on the new rows, divided by that on the rows they were grown on. Bottom: the number of
-    rows of each label that the draw represents, minus the actual number, in standard deviations.
+    rows of each label that the draw represents, minus the actual number, in standard deviations (of
+    numbers, rows of low and of high labels).
     Values beyond the scale are drawn at its edge. Where no sample looks back, only the bottom part
     is drawn.
 
@@ -71,7 +72,7 @@ def plot_draws(history: History, ax: Axes | None = None) -> Axes:
         _advantages(ax, draw, of, dots)
         _loss_reductions(parts[1], draw, of, dots)
     rows = parts[-1]
-    _deviations(rows, draw, of, dots)
+    _deviations(rows, draw, of, dots, half_names(history.task))
     for part in parts:
         tidy(part)
         add_legend(part, handlelength=1.0)
@@ -117,13 +118,13 @@ def _loss_reductions(ax: Axes, draw: Any, of: dict[str, Floats], dots: dict[str,
     ax.set_ylabel("fresh / own")
 
 
-def _deviations(ax: Axes, draw: Any, of: dict[str, Floats], dots: dict[str, Any]) -> None:
+def _deviations(
+    ax: Axes, draw: Any, of: dict[str, Floats], dots: dict[str, Any], names: tuple[str, str]
+) -> None:
     """The number of rows of each label that draws represent, minus the actual number."""
     for level in (-LIKELY, LIKELY):
         ax.axhline(level, color=GREY, lw=0.8, ls="--", zorder=1)
-    for name, marker, color, words in zip(
-        DEVIATIONS, "v^", (BLUE, ORANGE), ("negative rows", "positive rows"), strict=True
-    ):
+    for name, marker, color, words in zip(DEVIATIONS, "v^", (BLUE, ORANGE), names, strict=True):
         ax.plot(draw, np.clip(of[name], -FAR, FAR), marker, color=color, label=words, **dots)
     most = max(np.abs(line.get_ydata()).max(initial=0) for line in ax.lines)
     ax.set_ylim(-1.25 * most, 1.25 * most)

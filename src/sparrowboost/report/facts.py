@@ -16,7 +16,7 @@ from sparrowboost import __version__
 from sparrowboost.learner.params import Params
 from sparrowboost.learner.soundness import SoundnessMonitor
 from sparrowboost.model.importance import feature_importances
-from sparrowboost.model.metrics import METRICS
+from sparrowboost.model.metrics import metric_named
 from sparrowboost.model.model import Model
 from sparrowboost.report.history import History
 from sparrowboost.report.style import text
@@ -63,10 +63,15 @@ def lead(model: Model, history: History, dataset: Dataset | None) -> str:
     kept = f" (the best of {made:,})" if made > model.n_trees else ""
     on = ""
     if dataset is not None:
+        labels = (
+            f"labels are numbers{_between(dataset)}"
+            if dataset.targeted
+            else f"{dataset.n_positive:,} rows are positive "
+            f"({dataset.n_positive / dataset.n_rows:.3%})"
+        )
         on = (
             f" It was trained on {dataset.n_rows:,} rows of {dataset.n_features:,} features; "
-            f"{dataset.n_positive:,} rows are positive "
-            f"({dataset.n_positive / dataset.n_rows:.3%})."
+            f"{labels}."
         )
     return (
         f"The model has {model.n_trees:,} trees{kept} of up to {leaves} leaves.{on} "
@@ -74,11 +79,17 @@ def lead(model: Model, history: History, dataset: Dataset | None) -> str:
     )
 
 
+def _between(dataset: Dataset) -> str:
+    """The range of labels that are numbers, in words."""
+    span = dataset.target_span
+    return "" if span is None else f" from {span[0]:g} to {span[1]:g}"
+
+
 def doubts(history: History) -> str:
     """The warnings of the training, as HTML."""
     return "".join(
         f'<p class="doubt"><b>Warning:</b> {text(doubt)}</p>\n'
-        for doubt in SoundnessMonitor.of(history.samples, history.trees).doubts()
+        for doubt in SoundnessMonitor.of(history.samples, history.trees, history.task).doubts()
     )
 
 
@@ -86,10 +97,12 @@ def tiles(history: History, dataset: Dataset | None) -> str:
     """The most important numbers, as HTML."""
     totals = history.totals
     made = []
-    for name in ("auc", "average_precision", "log_loss"):
-        if name in history.scores:
-            best, tree = _best(history.scores[name], name)
-            made.append((_short(best), f"best validation {METRICS[name].title}, at tree {tree:,}"))
+    for name in _judging(history):
+        if (found := _best(history.scores[name], name)) is not None:
+            best, tree = found
+            made.append(
+                (_short(best), f"best validation {metric_named(name).title}, at tree {tree:,}")
+            )
     if totals:
         made += [(_duration(totals["seconds"]), "training time")]
         made += [(format_size(totals["peak_bytes"]), "peak memory of the process")]
@@ -110,17 +123,30 @@ def tiles(history: History, dataset: Dataset | None) -> str:
     )
 
 
+def _judging(history: History) -> list[str]:
+    """The validation scores of most interest: of numbers, what decides, RMSE and R2."""
+    if "log_loss" in history.scores:
+        names = ["auc", "average_precision", "log_loss"]
+    else:
+        names = list(dict.fromkeys([history.eval_metric or "rmse", "rmse", "r2"]))
+    return [name for name in names if name in history.scores]
+
+
 def _data(model: Model, dataset: Dataset | None) -> Pairs:
-    negative, positive = model.classes
-    yield "positive label", repr(positive)
-    yield "negative label", "any other" if negative is None else repr(negative)
+    if model.classes:
+        negative, positive = model.classes
+        yield "positive label", repr(positive)
+        yield "negative label", "any other" if negative is None else repr(negative)
+    else:
+        yield "labels", f"numbers{'' if dataset is None else _between(dataset)}"
     if dataset is None:
         yield "features", f"{len(model.feature_names):,}"
         return
     categories = sum(feature.kind == "category" for feature in dataset.binning.features)
     yield "label column", dataset.label_name
     yield "rows", f"{dataset.n_rows:,}"
-    yield "positive rows", f"{dataset.n_positive:,}"
+    if model.classes:
+        yield "positive rows", f"{dataset.n_positive:,}"
     yield "numeric features", f"{dataset.n_features - categories:,}"
     yield "categorical features", f"{categories:,}"
     yield "row weights", "yes" if dataset.weighted else "no"
@@ -130,7 +156,8 @@ def _data(model: Model, dataset: Dataset | None) -> Pairs:
 def _run(model: Model, history: History) -> Pairs:
     totals, trees = history.totals, history.trees
     rules, proved = sum(trees["n_rules"]), sum(trees["n_proved"])
-    yield "loss", model.loss
+    options = ", ".join(f"{name}={value:g}" for name, value in model.loss_options.items())
+    yield "loss", f"{model.loss} ({options})" if options else model.loss
     yield "trees grown", f"{len(trees['n_trees']):,}"
     yield "splits", f"{rules:,}"
     if rules:
@@ -169,11 +196,12 @@ def _scores(history: History) -> str:
         return ""
     rows = ""
     for name, scores in history.scores.items():
-        best, tree = _best(scores, name)
-        at = f"{_short(best)}<small>tree {tree:,}</small>"
+        found, at = _best(scores, name), "undefined"
+        if found is not None:
+            at = f"{_short(found[0])}<small>tree {found[1]:,}</small>"
         cells = (_short(scores[0]), at, _short(scores[-1]))
         numbers = "".join(f'<td class="number">{cell}</td>' for cell in cells)
-        rows += f"<tr><td>{text(METRICS[name].title)}</td>{numbers}</tr>\n"
+        rows += f"<tr><td>{text(metric_named(name).title)}</td>{numbers}</tr>\n"
     heads = "".join(f'<th class="number">{head}</th>' for head in ("first", "best", "last"))
     return (
         '<div class="card"><h3>Validation scores</h3>'
@@ -210,9 +238,11 @@ def _importances(model: Model) -> str:
     )
 
 
-def _best(scores: list[float], metric: str) -> tuple[float, int]:
-    """The best score, and the number of trees that reached it."""
-    best = METRICS[metric].best(scores)
+def _best(scores: list[float], metric: str) -> tuple[float, int] | None:
+    """The best score, and the number of trees that reached it; None if it is undefined."""
+    if np.isnan(scores).all():  # R2, where all labels are the same
+        return None
+    best = metric_named(metric).best(scores)
     return scores[best], best + 1
 
 

@@ -49,6 +49,12 @@ EDGES_CAPTION = (
     "lower bound. Both fall as training goes on. A jump at a new sample means that the trees had "
     "overfitted the previous one."
 )
+NUMBER_EDGES_CAPTION = (
+    "How far the sides of each tree's first split agree on which way the model is off: 1/2 if all "
+    "gradients of a side have the same sign, 0 if they cancel out. As measured, and the certified "
+    "lower bound. Both fall as training goes on. A jump at a new sample means that the trees had "
+    "overfitted the previous one."
+)
 STRATA_CAPTION = (
     "Top: the effective share of the sample's rows. Bottom: at each draw, how the total weight is "
     "distributed over the strata, from light rows to heavy ones."
@@ -62,7 +68,7 @@ LOOKS_CAPTION = (
     "noise. Bottom: "
 )
 DRAWS_CAPTION = (
-    "The error of each draw: the number of rows of each label that it represents, minus the actual "
+    "The error of each draw: the number of {rows} that it represents, minus the actual "
     "number, in standard deviations. Most values are within the dashed lines at 2. Values far "
     "below them are harmless where many rows have almost no weight. Values beyond the scale are "
     "drawn at its edge."
@@ -82,8 +88,9 @@ def pictures(model: Model, history: History) -> str:
         ]
     if history.trees["n_trees"]:
         drawn = any(history.samples["strata"])
+        edges = EDGES_CAPTION if model.classes else NUMBER_EDGES_CAPTION
         made += [
-            _figure("Advantages", EDGES_CAPTION, lambda ax: plot_edges(history, ax)),
+            _figure("Advantages", edges, lambda ax: plot_edges(history, ax)),
             _figure(
                 "Sample",
                 STRATA_CAPTION if drawn else WHOLE_CAPTION,
@@ -106,10 +113,14 @@ def pictures(model: Model, history: History) -> str:
 
 
 def _draws_figure(history: History) -> str:
+    numbers = history.task == "regression"
+    errors = DRAWS_CAPTION.format(
+        rows="rows of low, and of high labels," if numbers else "rows of each label"
+    )
     if has_looks(history):
-        title, caption, height = "Checks of draws and proofs", LOOKS_CAPTION + DRAWS_CAPTION, 4.6
+        title, caption, height = "Checks of draws and proofs", LOOKS_CAPTION + errors, 4.6
     else:
-        title, caption, height = "Errors of draws", DRAWS_CAPTION, 2.2
+        title, caption, height = "Errors of draws", errors, 2.2
     return _figure(title, caption, lambda ax: plot_draws(history, ax), height)
 
 

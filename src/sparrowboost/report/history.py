@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Self
 
 from sparrowboost.learner.events import Event, Finished, SampleDrawn, TreeAdded
 from sparrowboost.learner.soundness import DEVIATIONS
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.memory import peak_rss
+
+Scores = dict[str, list[float]]
 
 FORMAT = "sparrow-history"
 VERSION = 2  # version 1 had no looks back and no deviations
@@ -47,6 +50,9 @@ class History:
         its label_deviation as deviation_negative and deviation_positive; look_trees, the number of
         earlier trees that its rows check; own, fresh, error, gamma, gamma_certified, gamma_fresh,
         as in `LookBack` (`sampling/lookback.py`). None where it does not look back.
+    task, eval_metric : str or None
+        "classification" or "regression", and the metric that decides; None before the first tree,
+        and the metric without validation data.
     totals : dict
         Of the last event: n_trees, seconds, rows_scanned, rows_read, rows_kept, n_samples,
         bytes_read; and peak_bytes, the peak memory of the process.
@@ -78,6 +84,8 @@ class History:
         self.samples: dict[str, list[Any]] = {name: [] for name in SAMPLES}
         self.scores: dict[str, list[float]] = {}
         self.other_scores: list[dict[str, list[float]]] = []
+        self.task: str | None = None
+        self.eval_metric: str | None = None
         self.totals: dict[str, Any] = {}
         self.reason: str | None = None
 
@@ -87,6 +95,7 @@ class History:
                 self._clear()
             self._add_sample(event)
         elif isinstance(event, TreeAdded):
+            self.task, self.eval_metric = event.model.task, event.eval_metric
             for name, column in self.trees.items():
                 column.append(getattr(event, name))
             for name, score in event.scores.items():
@@ -125,11 +134,10 @@ class History:
             "format": FORMAT,
             "version": VERSION,
             "trees": {name: list(column) for name, column in self.trees.items()},
-            "scores": {name: list(column) for name, column in self.scores.items()},
-            "other_scores": [
-                {name: list(column) for name, column in scores.items()}
-                for scores in self.other_scores
-            ],
+            "task": self.task,
+            "eval_metric": self.eval_metric,
+            "scores": _without_nan(self.scores),
+            "other_scores": [_without_nan(scores) for scores in self.other_scores],
             "samples": {name: list(column) for name, column in self.samples.items()}
             | {"strata": strata},
             "totals": dict(self.totals),
@@ -148,11 +156,10 @@ class History:
             )
         self = cls()
         self.trees = {name: list(data["trees"][name]) for name in TREES}
-        self.scores = {name: list(column) for name, column in data["scores"].items()}
-        self.other_scores = [  # not in histories of earlier versions
-            {name: list(column) for name, column in scores.items()}
-            for scores in data.get("other_scores", [])
-        ]
+        self.scores = _with_nan(data["scores"])
+        # What follows is not in histories of earlier versions.
+        self.other_scores = [_with_nan(scores) for scores in data.get("other_scores", [])]
+        self.task, self.eval_metric = data.get("task"), data.get("eval_metric")
         samples = data["samples"]
         if data["version"] == 1:
             nothing = [None] * len(samples["n_trees"])
@@ -170,3 +177,18 @@ class History:
             f"History({trees} {'tree' if trees == 1 else 'trees'}, "
             f"{samples} {'sample' if samples == 1 else 'samples'}, reason={self.reason!r})"
         )
+
+
+def _without_nan(scores: Scores) -> dict[str, list[float | None]]:
+    """Scores for JSON, which has no NaN: R2 is undefined if all labels are the same."""
+    return {
+        name: [None if math.isnan(value) else value for value in column]
+        for name, column in scores.items()
+    }
+
+
+def _with_nan(scores: dict[str, list[float | None]]) -> Scores:
+    return {
+        name: [math.nan if value is None else value for value in column]
+        for name, column in scores.items()
+    }

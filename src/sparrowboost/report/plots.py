@@ -7,12 +7,12 @@ it or into a new figure, and returns it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sparrowboost.model.importance import feature_importances
-from sparrowboost.model.metrics import METRICS
+from sparrowboost.model.metrics import METRICS, Metric, metric_named
 from sparrowboost.model.model import Model
 from sparrowboost.report.history import History
 from sparrowboost.report.style import (
@@ -41,13 +41,15 @@ MAX_LINES = 40  # samples marked by lines across the picture; more would hide it
 def plot_training(history: History, ax: Axes | None = None) -> Axes:
     """Draw validation scores against training time: log loss, and what was computed beside it.
 
+    Of numbers, the metric that decides, and R2.
+
     Parameters
     ----------
     history : History
         Of a training with ``valid=``. It has the AUC if ``eval_metric="auc"``, and the average
         precision if that is the metric.
     ax : Axes, optional
-        These have their own axis on the right.
+        These, and R2, have their own axis on the right.
 
     Returns
     -------
@@ -58,10 +60,14 @@ def plot_training(history: History, ax: Axes | None = None) -> Axes:
         raise DataError("the history has no validation scores; train with valid=...")
     time, unit = training_time(history.trees["seconds"])
     ax = new_axes(ax)
-    _score(ax, time, history.scores["log_loss"], "log loss (nats per row)", BLUE, np.argmin)
-    for name in RANKING & set(history.scores):
+    first, *others = _drawn(history)
+    title = "log loss (nats per row)" if first == "log_loss" else metric_named(first).title
+    _score(ax, time, history.scores[first], title, BLUE, metric_named(first))
+    for name in others:
         right = ax.twinx()
-        _score(right, time, history.scores[name], METRICS[name].title, ORANGE, np.argmax)
+        _score(
+            right, time, history.scores[name], metric_named(name).title, ORANGE, metric_named(name)
+        )
         right.spines[["top", "left"]].set_visible(False)
     ax.set_xlabel(f"training time ({unit})")
     ax.set_xlim(left=0)
@@ -69,14 +75,23 @@ def plot_training(history: History, ax: Axes | None = None) -> Axes:
     return ax
 
 
+def _drawn(history: History) -> list[str]:
+    """The scores to draw: the first on the left."""
+    if "log_loss" in history.scores:
+        return ["log_loss", *(RANKING & set(history.scores))]
+    first = history.eval_metric or "rmse"
+    undefined = np.isnan(history.scores["r2"]).all()  # all labels are the same
+    return [first] if first == "r2" or undefined else [first, "r2"]
+
+
 def _score(
-    ax: Axes, time: Floats, score: Sequence[float], label: str, color: str, best_of: Any
+    ax: Axes, time: Floats, score: Sequence[float], label: str, color: str, metric: Metric
 ) -> None:
     """A line in the colour of its axis, with its best value and the tree that reached it."""
     ax.plot(time, score, color=color, lw=1.6)
-    best = int(best_of(score))
+    best = metric.best(score)
     ax.plot(time[best], score[best], "o", color=color, ms=5)
-    falls = best_of is np.argmin
+    falls = metric.lower_is_better
     ax.annotate(
         f"{score[best]:.4g} at tree {best + 1}",
         (time[best], score[best]),

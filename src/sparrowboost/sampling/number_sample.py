@@ -7,10 +7,15 @@ only decides which rows are drawn, and when a sample is worn out; trees are grow
 
 That is minimal variance sampling (Ibragimov and Gusev, NeurIPS 2019): the totals of g and of h over
 a leaf are both estimated well. `most` and `floor` follow the mean of |g| and h as the model grows.
+
+Evidence has sums of h - g / 2 and of h + g / 2, in which h is lost if g is far larger. So where g
+has the unit of the target, it is divided by a power of two near its mean, `slope_unit`, and values
+of leaves are multiplied by that: fares in cents or in millions give the same trees.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
@@ -42,6 +47,11 @@ class DrawScale(NamedTuple):
         return cls(MOST * slope, FLOOR * slope / curvature, unit if unit > 0 else slope)
 
 
+def slope_unit(loss: RegressionLoss, scale: DrawScale) -> float:
+    """The power of two that g is divided by: dividing by it is exact."""
+    return math.ldexp(1.0, math.frexp(scale.unit)[1]) if loss.has_unit else 1.0
+
+
 def weigh_numbers(
     loss: RegressionLoss,
     scale: DrawScale,
@@ -59,7 +69,9 @@ def weigh_numbers(
     from sparrowboost.kernels.numbers import weigh_derivatives
 
     loss.fill_slopes(target, score, g, h)
-    weigh_derivatives(u, counted, scale.most, scale.floor, 1 / scale.unit, g, h, w, total)
+    unit = slope_unit(loss, scale)
+    most, floor = scale.most / unit, scale.floor / unit
+    weigh_derivatives(u, counted, unit, most, floor, unit / scale.unit, g, h, w, total)
 
 
 class NumberSample(Sample):
@@ -77,6 +89,8 @@ class NumberSample(Sample):
     ----------
     g, h : (n,) float32
         By how much the loss falls when a score grows, and its curvature, times the importance.
+    slope_unit : float
+        The unit of g.
     """
 
     def __init__(
@@ -96,6 +110,7 @@ class NumberSample(Sample):
         of_rows: int | None = None,
     ) -> None:
         self.target, self.scale, self.number_loss = target, scale, loss
+        self.slope_unit = slope_unit(loss, scale)
         super().__init__(
             bins,
             label,
@@ -143,15 +158,16 @@ class NumberSample(Sample):
             curvature += float(self.h[rows].sum(dtype=np.float64))
             weight += float(self.u[rows].sum(dtype=np.float64))
         weight = max(weight, np.finfo(np.float64).tiny)
+        slope *= self.slope_unit
         return DrawScale.of_means(slope / weight, curvature / weight, self.scale.unit)
 
     def weights_at(self, scale: DrawScale, rows: slice) -> Scores:
         """(n,) the weights of some rows at another scale."""
-        slope, base = np.abs(self.g[rows]), np.float32(scale.floor) * self.h[rows]
-        u = self.u[rows]
-        most = np.float32(scale.most) * u
-        return np.sqrt(np.square(np.minimum(slope, most)) + np.square(base)) / np.float32(
-            scale.unit
+        unit = self.slope_unit
+        slope, base = np.abs(self.g[rows]), np.float32(scale.floor / unit) * self.h[rows]
+        most = np.float32(scale.most / unit) * self.u[rows]
+        return np.sqrt(np.square(np.minimum(slope, most)) + np.square(base)) * np.float32(
+            unit / scale.unit
         )
 
     # -- what its rows say of trees ----------------------------------------------------------------
