@@ -21,14 +21,14 @@ import os
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from sparrowboost.learner.interactions import Interactions
-from sparrowboost.learner.params import AUTO, RENAMED, Params
+from sparrowboost.learner.params import RENAMED, Params
 from sparrowboost.model.model import Model, load_model
 from sparrowboost.runtime.disk import (
     file_crc32,
@@ -81,9 +81,9 @@ def identity(
     dataset: Dataset, params: Params, seed: int, *, validated: bool, init: Model | None = None
 ) -> dict[str, Any]:
     """What must be the same for a run to be resumed. More trees may be requested."""
-    own = {"loss": params.loss, "eval_metric": params.eval_metric}
-    given = asdict(replace(params, loss=AUTO, eval_metric=AUTO))  # which may be objects
-    given |= {name: of if isinstance(of, str) else name_of(of) for name, of in own.items()}
+    given = {field.name: getattr(params, field.name) for field in fields(params)}
+    for name in ("loss", "eval_metric"):  # which may be the user's
+        given[name] = given[name] if isinstance(given[name], str) else name_of(given[name])
     given.pop("n_estimators")
     constraints = given.pop("monotone_constraints")
     if isinstance(constraints, Mapping):

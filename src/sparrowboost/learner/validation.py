@@ -55,7 +55,7 @@ def make_validation(
     class_weight: tuple[float, float] | None,
     workers: WorkerPool,
     read: ReadOptions,
-    budget: BlockBudget,
+    budget: BlockBudget | None = None,
 ) -> Validation | ValidationSets:
     """The validation rows of a training, of one or of several sets, which share the memory."""
     sets = sets_of(valid)
