@@ -418,6 +418,25 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
 
     # -- the model's file ------------------------------------------------------------------------
 
+    def apply(self, X: Any, **read: Unpack[ReadKeywords]) -> npt.NDArray[np.int32]:
+        """The leaf of each tree that rows end in.
+
+        Parameters
+        ----------
+        X : anything that `fit` takes except a Dataset
+        **read
+            For files: header, format, delimiter, decimal, thousands, date_format, as in
+            `sparrowboost.ingest`.
+
+        Returns
+        -------
+        (n, n_iter_) ndarray of int32
+            Leaves are numbered from 0 in each tree.
+        """
+        check_is_fitted(self)
+        rows = self._rows(X, self.model_.feature_names)
+        return self.model_.apply(rows, n_jobs=self.n_jobs, **read)
+
     def save_model(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a file that `load_model` reads, or `sparrowboost.load_model`.
 

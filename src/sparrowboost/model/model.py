@@ -13,7 +13,7 @@ from sparrowboost.model.digest import digest
 from sparrowboost.model.ensemble import Ensemble
 from sparrowboost.model.file import read_model, write_model
 from sparrowboost.model.losses import log_odds, probabilities
-from sparrowboost.model.predict import stream_scores
+from sparrowboost.model.predict import stream_leaves, stream_scores
 from sparrowboost.model.xgboost_export import make_frame, write_xgboost
 from sparrowboost.readers.options import ReadKeywords, ReadOptions
 from sparrowboost.runtime.errors import DataError
@@ -127,6 +127,27 @@ class Model(Ensemble):
         """
         self._check_task("classification", "predict_proba", "predict")
         return probabilities(self.decision_function(data, **options))
+
+    def apply(
+        self,
+        data: Any,
+        *,
+        n_trees: int | None = None,
+        n_jobs: int | None = None,
+        **read: Unpack[ReadKeywords],
+    ) -> npt.NDArray[np.int32]:
+        """The leaf of each tree that rows end in, as in scikit-learn.
+
+        The parameters are those of `decision_function`. Leaves of a tree are numbered from 0, as
+        its values are: `model.trees[t].value[leaf]` is what tree t adds to the score.
+
+        Returns
+        -------
+        (n, n_trees) int32
+        """
+        model = self.first(n_trees)
+        parts = list(stream_leaves(model, data, n_jobs, ReadOptions(**read)))
+        return np.concatenate(parts) if parts else np.empty((0, model.n_trees), np.int32)
 
     def save_model(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a file that `sparrowboost.load_model` reads, exact to the bit.

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparrowboost.model.ensemble import Ensemble
+from sparrowboost.model.forest import Forest
 from sparrowboost.readers.formats import OpenOptions, RowError, Source, check_format, open_source
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.readers.table import ReadBlocks, locate
@@ -72,6 +73,27 @@ def stream_scores(
     """Scores H of all rows of a source, in their order."""
     rows = stream(ensemble.binning, data, ensemble.score, n_jobs, read)
     return (score for score, _ in rows)
+
+
+def stream_leaves(
+    ensemble: Ensemble, data: Any, n_jobs: int | None, read: ReadOptions
+) -> Iterator[npt.NDArray[np.int32]]:
+    """(n, trees) the leaf of each tree that rows end in, block by block in their order."""
+    from sparrowboost.kernels.scores import apply_trees
+
+    numbered = [
+        replace(tree, value=np.arange(tree.n_leaves, dtype=np.float32)) for tree in ensemble.trees
+    ]
+    forest = Forest(numbered).arrays
+
+    def leaves_of(bins: Bins) -> npt.NDArray[np.int32]:
+        leaf = np.zeros((len(numbered), len(bins)), np.float32)
+        for tree, column in enumerate(leaf):
+            apply_trees(bins, *forest, tree, tree + 1, column)
+        return leaf.T.astype(np.int32)
+
+    for leaves, _ in stream(ensemble.binning, data, leaves_of, n_jobs, read):
+        yield leaves
 
 
 def staged_scores(
