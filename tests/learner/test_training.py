@@ -517,7 +517,7 @@ import sys
 import numpy as np
 import sparrowboost
 from sparrowboost.kernels import draws, evidence, partition, scores, splits
-from sparrowboost.learner.training import warm_up
+from sparrowboost.learner.warm_up import warm_up
 
 def compiled():
     kernels = {

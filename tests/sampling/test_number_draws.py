@@ -15,7 +15,7 @@ import pytest
 from builders import WIDTH, make_stumps, numbers_of
 from sparrowboost import ingest
 from sparrowboost.learner.params import Params
-from sparrowboost.learner.training import start_model
+from sparrowboost.learner.starting import start_model
 from sparrowboost.sampling.sampler import Sampler, WeightEstimate
 
 pytestmark = pytest.mark.usefixtures("small_blocks_and_chunks")

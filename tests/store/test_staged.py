@@ -24,6 +24,7 @@ from sparrowboost import (
     ingest,
     train,
 )
+from sparrowboost.learner import starting, training
 from sparrowboost.learner.events import SampleDrawn, TreeAdded
 from sparrowboost.readers.formats import OpenOptions, open_source
 from sparrowboost.readers.parquet import ParquetFile
@@ -211,7 +212,8 @@ def test_wherever_training_is_interrupted_reading_stops_and_leaves_nothing(
         raise KeyboardInterrupt
 
     staged = ingest(file, label="y", verbose=0, wait=False, path=tmp_path / "s")
-    monkeypatch.setattr(sparrowboost.learner.training, place, interrupt)
+    module = next(module for module in (starting, training) if hasattr(module, place))
+    monkeypatch.setattr(module, place, interrupt)
     with pytest.raises(KeyboardInterrupt):
         train(staged, valid=file, n_estimators=3, verbose=0)
     assert not (tmp_path / "s").exists()

@@ -8,9 +8,6 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from sparrowboost.learner.boost import boost
 from sparrowboost.learner.checkpoint import STRATA, Checkpoint, Owner, Saver, first_trees, identity
 from sparrowboost.learner.events import Callback
@@ -23,36 +20,42 @@ from sparrowboost.learner.monotone import Monotone
 from sparrowboost.learner.notifier import Bar, Notifier
 from sparrowboost.learner.number_scanner import NumberScanner
 from sparrowboost.learner.paper_grower import PaperGrower
-from sparrowboost.learner.params import AUTO, Params
-from sparrowboost.learner.planning import TrainPlan, check_training, plan_training
+from sparrowboost.learner.params import Params
+from sparrowboost.learner.planning import TrainPlan, plan_training
 from sparrowboost.learner.scanner import Scanner
 from sparrowboost.learner.soundness import SoundnessMonitor
+from sparrowboost.learner.starting import (
+    begin_reading,
+    check_classes,
+    check_targets,
+    plan_while_reading,
+    start_model,
+    starting_model,
+)
 from sparrowboost.learner.stopping import Adaptive, Paper, SplitFinder
-from sparrowboost.learner.validation import make_validation, sets_of
+from sparrowboost.learner.validation import (
+    Validation,
+    ValidationSets,
+    make_validation,
+    sets_of,
+)
 from sparrowboost.learner.warm_up import warm_up, warm_up_numbers
-from sparrowboost.model.losses import LOSSES, base_score, get_loss
-from sparrowboost.model.model import Model, check_model, load_model
-from sparrowboost.model.own_loss import OwnLoss
+from sparrowboost.model.losses import LOSSES, get_loss
+from sparrowboost.model.model import Model
 from sparrowboost.model.predict import BlockBudget
-from sparrowboost.model.regression import fit_loss
-from sparrowboost.readers.labels import MAX_WEIGHT
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.runtime.disk import output_path
-from sparrowboost.runtime.errors import DataError, MemoryLimitError
+from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.memory import apply_limit, release
-from sparrowboost.runtime.progress import Progress, compiling, log, make_progress
+from sparrowboost.runtime.progress import compiling, log, make_progress
 from sparrowboost.runtime.random_state import RandomState, check_seed
 from sparrowboost.runtime.threads import WorkerPool, check_jobs
 from sparrowboost.sampling.sampler import Sampler
 from sparrowboost.sampling.schedule import SampleSchedule, Sizes
+from sparrowboost.store.binning import Binning
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.staged import StagedRows
-from sparrowboost.store.views import ReweightedRows, class_factors, with_class_weight
-
-FIRST_OF_LABEL = 1_000  # rows of each label that the first stage must have
-BASE_BLOCKS = 4  # of each band, from which the constant score for numbers is found
-BASE_ROWS = 1 << 18  # of them
-LARGE_SAMPLE = 1 << 20  # rows that must fit in samples beside the reading of the source
+from sparrowboost.store.views import class_factors, with_class_weight
 
 
 def train(
@@ -145,33 +148,17 @@ def train(
     if not isinstance(dataset, Dataset):
         raise DataError(f"train takes a Dataset, got {type(dataset).__name__}; call ingest first.")
     init = None if init_model is None else starting_model(init_model, dataset, p)
-    if init is not None:
-        loss = init.loss if init.own_loss is None else init.own_loss.given
-        p = replace(p, loss=loss, n_estimators=init.n_trees + p.n_estimators)
-    p = p.for_task(dataset.task)
-    sets_of(valid)
-    if p.early_stopping_rounds is not None and valid is None:
-        raise DataError("early_stopping_rounds needs validation data; pass valid=...")
+    p = settled(p, dataset, init, valid)
     for path in (checkpoint, scratch):
         if path is not None:
             output_path(path)  # before any row is read
     n_jobs, seed = check_jobs(n_jobs), check_seed(random_state)
     limit = apply_limit(memory_limit)
-    monotone = Monotone.of(p.monotone_constraints, dataset.binning)
-    draws = FeatureDraws(
-        len(dataset.binning.names),
-        bytree=p.colsample_bytree,
-        bynode=p.colsample_bynode,
-        interactions=Interactions.of(p.interaction_constraints, dataset.binning),
-        seed=seed,
-    )
-    slots = Slots.of(dataset.binning)
+    grow = GrowerMaker(p, dataset.binning, seed)
     with ExitStack() as stack:
         progress = stack.enter_context(make_progress(verbose))
         with compiling(progress):
-            warm_up(some_columns=p.colsample_bytree < 1)
-            if dataset.targeted:
-                warm_up_numbers(some_columns=p.colsample_bytree < 1)
+            load_kernels(p, dataset)
         release()
         staged = dataset.storage if isinstance(dataset.storage, StagedRows) else None
         division: TrainPlan | None = None
@@ -191,15 +178,7 @@ def train(
         log.debug("how the memory limit is divided:\n%s", division)
         workers, validation = stack.enter_context(WorkerPool(n_jobs)), None
         if valid is not None:
-            # Before samples are drawn, reading may use their memory.
-            reading = division.budget.parts.get("reading", 0)
-            held_back = {"validation": division.valid_bytes, "reading of rows to train on": reading}
-            budget = BlockBudget(limit, 1, held_back)
-            validation = make_validation(
-                valid, model, p.eval_metric, division.valid_bytes, factors, workers, read, budget
-            )
-        if validation is not None and model.n_trees:
-            validation.look(model)  # no new tree may be better than none
+            validation = read_validation(valid, model, p, division, factors, workers, read)
         sizes, saved, found = division.sizes, None, None
         folder, strata = None if scratch is None else output_path(scratch), None
         if checkpoint is not None:
@@ -212,19 +191,17 @@ def train(
             if found.model.n_trees > p.n_estimators:
                 return first_trees(found, p, saved.folder)
             sizes = Sizes.restored(found.state)
-        scanner = make_scanner(p, slots, workers, whole=sizes.whole)
+        scanner = make_scanner(p, grow.slots, workers, whole=sizes.whole)
         sampler = Sampler(
             dataset, model, folder=folder, seed=seed, n_jobs=n_jobs, keep=strata, staged=staged
         )
         stack.enter_context(closing(sampler))
         schedule = SampleSchedule(sampler, sizes, p.theta, rate=p.learning_rate, workers=workers)
-        grower = make_grower(p, scanner, slots, model, monotone, draws, exact=sizes.whole)
-        task = stack.enter_context(
-            progress.task("training", p.n_estimators - model.n_trees, "trees")
-        )
-        notifier = Notifier(
-            [Bar(task), *callbacks, SoundnessMonitor(dataset.task)], scanner, sampler
-        )
+        grower = grow.make(scanner, model, exact=sizes.whole)
+        new_trees = p.n_estimators - model.n_trees
+        bar = Bar(stack.enter_context(progress.task("training", new_trees, "trees")))
+        listeners: list[Callback] = [bar, *callbacks, SoundnessMonitor(dataset.task)]
+        notifier = Notifier(listeners, scanner, sampler)
         owners: list[Owner] = [schedule, scanner, grower, notifier]
         if validation is not None:
             owners.append(validation)
@@ -238,90 +215,43 @@ def train(
         return result
 
 
-def begin_reading(
-    staged: StagedRows,
-    params: Params,
-    limit: int,
-    n_jobs: int,
+def settled(params: Params, dataset: Dataset, init: Model | None, valid: Any) -> Params:
+    """The parameters for this data set, and for the model to go on from."""
+    if init is not None:
+        loss = init.loss if init.own_loss is None else init.own_loss.given
+        params = replace(params, loss=loss, n_estimators=init.n_trees + params.n_estimators)
+    sets_of(valid)
+    if params.early_stopping_rounds is not None and valid is None:
+        raise DataError("early_stopping_rounds needs validation data; pass valid=...")
+    return params.for_task(dataset.task)
+
+
+def load_kernels(params: Params, dataset: Dataset) -> None:
+    """Load or compile the kernels of a training."""
+    some_columns = params.colsample_bytree < 1
+    warm_up(some_columns=some_columns)
+    if dataset.targeted:
+        warm_up_numbers(some_columns=some_columns)
+
+
+def read_validation(
     valid: Any,
-    progress: Progress,
-    may_begin: bool,
-) -> tuple[Dataset, TrainPlan | None]:
-    """Start reading a data set: returns its first stage, and the memory plan meanwhile.
-
-    Where training has to wait, returns all rows and no plan.
-    """
-    check_training(staged.expected, params, limit, n_jobs, valid)
-    division = None
-    if may_begin:
-        division = plan_while_reading(staged, params, limit, n_jobs, valid)
-    staged.start(progress)
-    first = staged.stage(0) if division is not None else None
-    if first is not None and fewest(first) >= FIRST_OF_LABEL:
-        return first, division
-    return staged.wait(), None
-
-
-def starting_model(
-    given: Model | str | os.PathLike[str], dataset: Dataset, params: Params
-) -> Model:
-    """The model to go on from; a DataError if it does not suit the data set or the parameters."""
-    model = load_model(given) if isinstance(given, str | os.PathLike) else given
-    check_model(model)
-    same = model.binning is dataset.binning
-    if not same and model.binning.to_json() != dataset.binning.to_json():
-        raise DataError(
-            "the data set has other bins than init_model; ingest its rows with bins_of=init_model."
-        )
-    if model.task != dataset.task:
-        raise DataError(
-            f"init_model is for {model.task}, but the data set is for {dataset.task}; ingest with "
-            f"task={model.task!r}."
-        )
-    if model.loss == OwnLoss.name and not isinstance(params.loss, str):
-        return replace(model, own_loss=OwnLoss(params.loss))
-    if model.loss == OwnLoss.name and model.own_loss is None:
-        raise DataError(
-            "init_model was trained with a loss of its own, which its file does not have; pass "
-            "that as loss=."
-        )
-    if params.loss not in (AUTO, model.loss):
-        raise DataError(
-            f"loss={params.loss!r}, but init_model was trained with {model.loss!r}; leave loss out."
-        )
-    return model
-
-
-def check_classes(model: Model, dataset: Dataset) -> None:
-    """A DataError if a model to go on from has other classes than the data set."""
-    if model.classes != dataset.classes:
-        raise DataError(
-            f"init_model tells {_pair(model.classes)} apart, but the data set has "
-            f"{_pair(dataset.classes)}; labels must be the same."
-        )
-
-
-def _pair(classes: tuple[Any, ...]) -> str:
-    return " and ".join(map(repr, classes))
-
-
-def start_model(dataset: Dataset, params: Params) -> Model:
-    """The model without trees: the constant score with the lowest loss."""
-    of, name = (dataset.binning, dataset.classes), dataset.label_name
-    if not dataset.targeted:
-        base = base_score(*label_weights(dataset))
-        return Model(*of, params.loss, base, label_name=name)
-    target, weight = some_targets(dataset)
-    own = None if isinstance(params.loss, str) else OwnLoss(params.loss)
-    loss = own or fit_loss(params.loss, target, weight, alpha=params.alpha, power=params.power)
-    base = loss.base_score(target, weight)
-    return Model(*of, loss.name, base, (), name, loss.options, own)
-
-
-def check_targets(model: Model, dataset: Dataset) -> None:
-    """A DataError if the loss does not allow some of the numbers to predict."""
-    if model.regression is not None and dataset.target_span is not None:
-        model.regression.check(*dataset.target_span, dataset.label_name)
+    model: Model,
+    params: Params,
+    division: TrainPlan,
+    factors: tuple[float, float] | None,
+    workers: WorkerPool,
+    read: ReadOptions,
+) -> Validation | ValidationSets:
+    """Read the validation rows; before samples are drawn, that may use their memory."""
+    reading = division.budget.parts.get("reading", 0)
+    held_back = {"validation": division.valid_bytes, "reading of rows to train on": reading}
+    budget = BlockBudget(division.budget.limit, 1, held_back)
+    rows = division.valid_bytes, factors, workers, read, budget
+    validation = make_validation(valid, model, params.eval_metric, *rows)
+    if model.n_trees:
+        validation.look(model)  # no new tree may be better than none
+    return validation
 
 
 def make_scanner(params: Params, slots: Slots, workers: WorkerPool, *, whole: bool) -> Scanner:
@@ -332,42 +262,32 @@ def make_scanner(params: Params, slots: Slots, workers: WorkerPool, *, whole: bo
     return Scanner(slots, params.max_leaves, workers, curved=curved)
 
 
-def make_grower(
-    params: Params,
-    scanner: Scanner,
-    slots: Slots,
-    model: Model,
-    monotone: Monotone | None,
-    draws: FeatureDraws,
-    *,
-    exact: bool,
-) -> Grower:
-    """The grower for `stopping`."""
-    if params.stopping == "paper":
-        rule = Paper(slots, params.sigma, monotone=monotone)
-        return PaperGrower(scanner, rule, params, draws)
-    finder = SplitFinder(
-        slots, sigma=params.sigma, l2=params.l2, charge=params.category_penalty, monotone=monotone
-    )
-    loss = model.regression
-    values = label_values(get_loss(model.loss)) if loss is None else number_values(loss)
-    return AdaptiveGrower(
-        scanner, finder, Adaptive(params.rho), values, params, exact=exact, draws=draws
-    )
+class GrowerMaker:
+    """What growers need that is known before any row is read: checked, and made when it is."""
 
+    def __init__(self, params: Params, binning: Binning, seed: int) -> None:
+        self._params, self.slots = params, Slots.of(binning)
+        self._monotone = Monotone.of(params.monotone_constraints, binning)
+        self._draws = FeatureDraws(
+            len(binning.names),
+            bytree=params.colsample_bytree,
+            bynode=params.colsample_bynode,
+            interactions=Interactions.of(params.interaction_constraints, binning),
+            seed=seed,
+        )
 
-def plan_while_reading(
-    staged: StagedRows, params: Params, limit: int, n_jobs: int, valid: Any
-) -> TrainPlan | None:
-    """The memory plan of a training that begins before all rows are read, or None."""
-    if not staged.in_stages:
-        return None
-    try:
-        plan = plan_training(staged.expected, params, limit, n_jobs, valid, staged.reading_bytes)
-    except MemoryLimitError:
-        return None
-    large = plan.sizes.most >= min(LARGE_SAMPLE, staged.n_rows)
-    return plan if large and not plan.sizes.whole else None
+    def make(self, scanner: Scanner, model: Model, *, exact: bool) -> Grower:
+        """The grower for `stopping`."""
+        p, monotone, draws = self._params, self._monotone, self._draws
+        if p.stopping == "paper":
+            return PaperGrower(scanner, Paper(self.slots, p.sigma, monotone=monotone), p, draws)
+        finder = SplitFinder(
+            self.slots, sigma=p.sigma, l2=p.l2, charge=p.category_penalty, monotone=monotone
+        )
+        loss = model.regression
+        values = label_values(get_loss(model.loss)) if loss is None else number_values(loss)
+        rule = Adaptive(p.rho)
+        return AdaptiveGrower(scanner, finder, rule, values, p, exact=exact, draws=draws)
 
 
 def plan(
@@ -391,9 +311,7 @@ def plan(
     all 100 rows in memory
     """
     p, limit = Params.make(**params).for_task(dataset.task), apply_limit(memory_limit)
-    warm_up(some_columns=p.colsample_bytree < 1)
-    if dataset.targeted:
-        warm_up_numbers(some_columns=p.colsample_bytree < 1)
+    load_kernels(p, dataset)
     release()
     n_jobs = check_jobs(n_jobs)
     if isinstance(dataset.storage, StagedRows):
@@ -401,60 +319,3 @@ def plan(
         if division is not None:
             return division
     return plan_training(dataset, p, limit, n_jobs, valid)
-
-
-def fewest(dataset: Dataset) -> int:
-    """Rows of the rarer label; of numbers, all rows."""
-    if dataset.targeted:
-        return dataset.n_rows
-    return min(dataset.n_positive, dataset.n_rows - dataset.n_positive)
-
-
-def some_targets(
-    dataset: Dataset,
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Numbers to predict of up to BASE_ROWS rows, and how much each counts; all, if that many."""
-    bands = [dataset.blocks_of(band)[:BASE_BLOCKS] for band in range(dataset.n_bands)]
-    chosen = sum(int(dataset.block_rows[blocks].sum()) for blocks in bands)
-    step = -(-chosen // BASE_ROWS)
-    targets, weights = [], []
-    for blocks, n_rows in zip(bands, dataset.band_rows.tolist(), strict=True):
-        parts = [dataset.read_block(int(block)).part(slice(0, None, step)) for block in blocks]
-        each = n_rows / max(sum(len(part.label) for part in parts), 1)
-        for part in parts:
-            assert part.target is not None
-            u = np.ones(len(part.target), np.float32) if part.weight is None else part.weight
-            targets.append(part.target.copy())
-            weights.append(np.float32(each) * u)
-    weight = np.concatenate(weights)
-    if not weight.any():
-        raise DataError("the rows have weight 0; there is nothing to learn from.")
-    return np.concatenate(targets), weight
-
-
-def label_weights(dataset: Dataset) -> tuple[float, float]:
-    """The total user weight of negatives and of positives; 1 a row without weights."""
-    factors = (1.0, 1.0)
-    if isinstance(dataset.storage, ReweightedRows):
-        factors, dataset = dataset.storage.factors, dataset.storage.base
-    sums = np.array([dataset.n_rows - dataset.n_positive, dataset.n_positive], np.float64)
-    if dataset.weighted:
-        sums[:] = 0
-        heaviest = 0.0
-        for block in dataset.blocks():
-            label, weight = block.label, block.weight
-            assert weight is not None
-            sums += np.bincount(label, weight, 2)
-            heaviest = max(heaviest, float((weight * np.array(factors)[label]).max(initial=0)))
-        if heaviest > MAX_WEIGHT:
-            raise DataError(
-                f"a row has weight {heaviest:g}, with the weight of its label; it must be at most "
-                f"{MAX_WEIGHT:g}."
-            )
-    sums *= factors
-    if not sums.all():
-        raise DataError(
-            "all rows of one label have weight 0, so that one class is left; there is nothing to "
-            "tell apart."
-        )
-    return float(sums[0]), float(sums[1])

@@ -21,6 +21,7 @@ from sparrowboost.runtime.progress import compiling, make_progress
 from sparrowboost.runtime.random_state import RandomState, check_seed
 from sparrowboost.runtime.threads import check_jobs
 from sparrowboost.store.bin_finder import find_bins
+from sparrowboost.store.binning import Binning
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.known_bins import binning_of, category_names, check_kinds
 from sparrowboost.store.plan import OPENING, IngestPlan, layout_of
@@ -157,12 +158,7 @@ def ingest(
     n_jobs, seed = check_jobs(n_jobs), check_seed(random_state)
     run, known = None, None
     if bins_of is not None:
-        known = binning_of(bins_of)
-        if any(given is not None for given in (columns, exclude, categorical)):
-            raise DataError(
-                "bins_of says which columns are features, and which are categories; leave out "
-                "columns, exclude and categorical."
-            )
+        known = binning_of(bins_of, columns, exclude, categorical)
         columns, categorical = known.names, category_names(known)
     if resume:
         if not isinstance(random_state, int | np.integer):
@@ -208,33 +204,50 @@ def ingest(
                 binning, row_bytes = known, float(table.source.row_bytes(known.names))
         # With `positive`, the other classes are not known before all labels are read.
         stages = choose_stages(table, seed) if positive is None else [all_rows(table.source)]
-        store.start(
-            binning,
-            layout_of(table),
-            n_rows=table.source.n_rows,
-            stage_rows=max(stage.n_rows for stage in stages),
-            memory=plan.shuffle_bytes,
-            seed=seed,
-            n_bands=table.labels.n_bands,
-            largest_share=table.labels.largest_share,
-        )
-        if plan.columns is not None:
-            row_bytes = 2.0 * len(table.features)  # bins by column, and by row
-        block_rows = plan.block_rows(row_bytes, MAX_BLOCK_ROWS)
-        rows = StagedRows(
-            RowPass(table, binning, store, stages, block_rows, n_jobs, seed, plan.columns).run,
-            stage_rows=np.cumsum([stage.n_rows for stage in stages]).tolist(),
-            n_bytes=plan.n_bytes,
-            close=stack.pop_all(),
-            path=store.path,
-            binning=binning,
-            label_name=table.label.name,
-            layout=store.layout,
-            n_bands=table.labels.n_bands,
-            largest_block=store.block_rows,
-            verbose=verbose,
-        )
+        rows = staged_rows(table, binning, store, plan, stages, row_bytes, seed, stack, verbose)
     return rows.wait() if wait else Dataset(rows)
+
+
+def staged_rows(
+    table: Table,
+    binning: Binning,
+    store: StoreWriter,
+    plan: IngestPlan,
+    stages: list[Stage],
+    row_bytes: float,
+    seed: int,
+    stack: ExitStack,
+    verbose: int,
+) -> StagedRows:
+    """The rows of a table, which go to the store when they are asked for."""
+    labels = table.labels
+    store.start(
+        binning,
+        layout_of(table),
+        n_rows=table.source.n_rows,
+        stage_rows=max(stage.n_rows for stage in stages),
+        memory=plan.shuffle_bytes,
+        seed=seed,
+        n_bands=labels.n_bands,
+        largest_share=labels.largest_share,
+    )
+    if plan.columns is not None:
+        row_bytes = 2.0 * len(table.features)  # bins by column, and by row
+    block_rows = plan.block_rows(row_bytes, MAX_BLOCK_ROWS)
+    row_pass = RowPass(table, binning, store, stages, block_rows, plan.n_jobs, seed, plan.columns)
+    return StagedRows(
+        row_pass.run,
+        stage_rows=np.cumsum([stage.n_rows for stage in stages]).tolist(),
+        n_bytes=plan.n_bytes,
+        close=stack.pop_all(),
+        path=store.path,
+        binning=binning,
+        label_name=table.label.name,
+        layout=store.layout,
+        n_bands=labels.n_bands,
+        largest_block=store.block_rows,
+        verbose=verbose,
+    )
 
 
 def check_task(task: str | None, positive: Value | None) -> bool:

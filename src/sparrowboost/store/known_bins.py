@@ -11,12 +11,17 @@ from sparrowboost.runtime.errors import DataError
 from sparrowboost.store.binning import Binning, CategoryFeature
 
 
-def binning_of(bins_of: Any) -> Binning:
-    """The bins of a Dataset, a Model, or an estimator with one."""
+def binning_of(bins_of: Any, *features: Any) -> Binning:
+    """The bins of a Dataset, a Model, or an estimator with one; features may not be given, too."""
     binning = getattr(getattr(bins_of, "model_", bins_of), "binning", None)
     if not isinstance(binning, Binning):
         raise DataError(
             f"bins_of is {type(bins_of).__name__}; pass a Dataset or a Model, whose bins to use."
+        )
+    if any(given is not None for given in features):
+        raise DataError(
+            "bins_of says which columns are features, and which are categories; leave out "
+            "columns, exclude and categorical."
         )
     return binning
 

@@ -1,0 +1,185 @@
+"""What a training starts from: the model before the first new tree, and rows still being read."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrowboost.learner.params import AUTO, Params
+from sparrowboost.learner.planning import TrainPlan, check_training, plan_training
+from sparrowboost.model.losses import base_score
+from sparrowboost.model.model import Model, check_model, load_model
+from sparrowboost.model.own_loss import OwnLoss
+from sparrowboost.model.regression import fit_loss
+from sparrowboost.readers.labels import MAX_WEIGHT
+from sparrowboost.runtime.errors import DataError, MemoryLimitError
+from sparrowboost.runtime.progress import Progress
+from sparrowboost.store.dataset import Dataset
+from sparrowboost.store.staged import StagedRows
+from sparrowboost.store.views import ReweightedRows
+
+FIRST_OF_LABEL = 1_000  # rows of each label that the first stage must have
+BASE_BLOCKS = 4  # of each band, from which the constant score for numbers is found
+BASE_ROWS = 1 << 18  # of them
+LARGE_SAMPLE = 1 << 20  # rows that must fit in samples beside the reading of the source
+
+
+def starting_model(
+    given: Model | str | os.PathLike[str], dataset: Dataset, params: Params
+) -> Model:
+    """The model to go on from; a DataError if it does not suit the data set or the parameters."""
+    model = load_model(given) if isinstance(given, str | os.PathLike) else given
+    check_model(model)
+    same = model.binning is dataset.binning
+    if not same and model.binning.to_json() != dataset.binning.to_json():
+        raise DataError(
+            "the data set has other bins than init_model; ingest its rows with bins_of=init_model."
+        )
+    if model.task != dataset.task:
+        raise DataError(
+            f"init_model is for {model.task}, but the data set is for {dataset.task}; ingest with "
+            f"task={model.task!r}."
+        )
+    if model.loss == OwnLoss.name and not isinstance(params.loss, str):
+        return replace(model, own_loss=OwnLoss(params.loss))
+    if model.loss == OwnLoss.name and model.own_loss is None:
+        raise DataError(
+            "init_model was trained with a loss of its own, which its file does not have; pass "
+            "that as loss=."
+        )
+    if params.loss not in (AUTO, model.loss):
+        raise DataError(
+            f"loss={params.loss!r}, but init_model was trained with {model.loss!r}; leave loss out."
+        )
+    return model
+
+
+def check_classes(model: Model, dataset: Dataset) -> None:
+    """A DataError if a model to go on from has other classes than the data set."""
+    if model.classes != dataset.classes:
+        raise DataError(
+            f"init_model tells {_pair(model.classes)} apart, but the data set has "
+            f"{_pair(dataset.classes)}; labels must be the same."
+        )
+
+
+def _pair(classes: tuple[Any, ...]) -> str:
+    return " and ".join(map(repr, classes))
+
+
+def start_model(dataset: Dataset, params: Params) -> Model:
+    """The model without trees: the constant score with the lowest loss."""
+    of, name = (dataset.binning, dataset.classes), dataset.label_name
+    if not dataset.targeted:
+        base = base_score(*label_weights(dataset))
+        return Model(*of, params.loss, base, label_name=name)
+    target, weight = some_targets(dataset)
+    own = None if isinstance(params.loss, str) else OwnLoss(params.loss)
+    loss = own or fit_loss(params.loss, target, weight, alpha=params.alpha, power=params.power)
+    base = loss.base_score(target, weight)
+    return Model(*of, loss.name, base, (), name, loss.options, own)
+
+
+def check_targets(model: Model, dataset: Dataset) -> None:
+    """A DataError if the loss does not allow some of the numbers to predict."""
+    if model.regression is not None and dataset.target_span is not None:
+        model.regression.check(*dataset.target_span, dataset.label_name)
+
+
+def some_targets(
+    dataset: Dataset,
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Numbers to predict of up to BASE_ROWS rows, and how much each counts; all, if that many."""
+    bands = [dataset.blocks_of(band)[:BASE_BLOCKS] for band in range(dataset.n_bands)]
+    chosen = sum(int(dataset.block_rows[blocks].sum()) for blocks in bands)
+    step = -(-chosen // BASE_ROWS)
+    targets, weights = [], []
+    for blocks, n_rows in zip(bands, dataset.band_rows.tolist(), strict=True):
+        parts = [dataset.read_block(int(block)).part(slice(0, None, step)) for block in blocks]
+        each = n_rows / max(sum(len(part.label) for part in parts), 1)
+        for part in parts:
+            assert part.target is not None
+            u = np.ones(len(part.target), np.float32) if part.weight is None else part.weight
+            targets.append(part.target.copy())
+            weights.append(np.float32(each) * u)
+    weight = np.concatenate(weights)
+    if not weight.any():
+        raise DataError("the rows have weight 0; there is nothing to learn from.")
+    return np.concatenate(targets), weight
+
+
+def label_weights(dataset: Dataset) -> tuple[float, float]:
+    """The total user weight of negatives and of positives; 1 a row without weights."""
+    factors = (1.0, 1.0)
+    if isinstance(dataset.storage, ReweightedRows):
+        factors, dataset = dataset.storage.factors, dataset.storage.base
+    sums = np.array([dataset.n_rows - dataset.n_positive, dataset.n_positive], np.float64)
+    if dataset.weighted:
+        sums[:] = 0
+        heaviest = 0.0
+        for block in dataset.blocks():
+            label, weight = block.label, block.weight
+            assert weight is not None
+            sums += np.bincount(label, weight, 2)
+            heaviest = max(heaviest, float((weight * np.array(factors)[label]).max(initial=0)))
+        if heaviest > MAX_WEIGHT:
+            raise DataError(
+                f"a row has weight {heaviest:g}, with the weight of its label; it must be at most "
+                f"{MAX_WEIGHT:g}."
+            )
+    sums *= factors
+    if not sums.all():
+        raise DataError(
+            "all rows of one label have weight 0, so that one class is left; there is nothing to "
+            "tell apart."
+        )
+    return float(sums[0]), float(sums[1])
+
+
+def begin_reading(
+    staged: StagedRows,
+    params: Params,
+    limit: int,
+    n_jobs: int,
+    valid: Any,
+    progress: Progress,
+    may_begin: bool,
+) -> tuple[Dataset, TrainPlan | None]:
+    """Start reading a data set: returns its first stage, and the memory plan meanwhile.
+
+    Where training has to wait, returns all rows and no plan.
+    """
+    check_training(staged.expected, params, limit, n_jobs, valid)
+    division = None
+    if may_begin:
+        division = plan_while_reading(staged, params, limit, n_jobs, valid)
+    staged.start(progress)
+    first = staged.stage(0) if division is not None else None
+    if first is not None and fewest(first) >= FIRST_OF_LABEL:
+        return first, division
+    return staged.wait(), None
+
+
+def plan_while_reading(
+    staged: StagedRows, params: Params, limit: int, n_jobs: int, valid: Any
+) -> TrainPlan | None:
+    """The memory plan of a training that begins before all rows are read, or None."""
+    if not staged.in_stages:
+        return None
+    try:
+        plan = plan_training(staged.expected, params, limit, n_jobs, valid, staged.reading_bytes)
+    except MemoryLimitError:
+        return None
+    large = plan.sizes.most >= min(LARGE_SAMPLE, staged.n_rows)
+    return plan if large and not plan.sizes.whole else None
+
+
+def fewest(dataset: Dataset) -> int:
+    """Rows of the rarer label; of numbers, all rows."""
+    if dataset.targeted:
+        return dataset.n_rows
+    return min(dataset.n_positive, dataset.n_rows - dataset.n_positive)
