@@ -318,7 +318,9 @@ def main() -> None:
     about = {"commit": measure.commit(), "machine": measure.machine(PACKAGES)}
     if args.quality:
         path = args.out or RESULTS / "regression_quality.json"
-        payload = {**about, "seeds": args.seeds, "tables": quality(args, console)}
+        command = f"python benchmarks/bench_regression.py --quality --seeds {args.seeds}"
+        found = quality(args, console)
+        payload = {"command": command, **about, "seeds": args.seeds, "tables": found}
         path.write_text(json.dumps(payload, indent=1) + "\n")
         return
     args.data.mkdir(parents=True, exist_ok=True)
@@ -340,6 +342,10 @@ def main() -> None:
     show(summary, console)
     out = args.out or RESULTS / "regression.json"
     how = {key: getattr(args, key) for key in ("rows", "trees", "leaves", "rate", "memory")}
+    given = f" --trees {args.trees}" * (args.trees != 400) + f" --seeds {args.seeds}" * (
+        args.seeds != 3
+    )
+    about = {"command": f"python benchmarks/bench_regression.py{given}", **about}
     out.write_text(json.dumps({**about, **how, "summary": summary, "runs": runs}, indent=1) + "\n")
 
 

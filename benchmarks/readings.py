@@ -223,7 +223,44 @@ def ingest_wide(results: dict[str, Any]) -> str:
     return markdown(header, rows)
 
 
+def regression(results: dict[str, Any]) -> str:
+    """Of each contestant: lowest loss, seconds, memory, and Sparrow's speed to that loss."""
+    rows = []
+    for name, one in results["summary"].items():
+        met = [times for times in one["times"] if times is not None]
+        times = (
+            "" if name == "sparrow" else f"{_span(met, '.1f')}, {len(met)} of {len(one['times'])}"
+        )
+        loss, seconds = _span(one["lowest_loss"], ".5f"), _span(one["seconds"], ".1f")
+        label = f"**{name}**" if name == "sparrow" else name
+        rows.append([label, loss, seconds, f"{one['peak_mb']:,.0f}", times])
+    title = f"{results['rows'] / 1e6:g} M rows, {results['trees']:,} trees of {results['leaves']}"
+    seconds = "seconds, loading included"
+    header = [title, "lowest half mean squared error", seconds, "peak MB", "times as fast, seeds"]
+    return markdown(header, rows)
+
+
+def _span(values: Sequence[float], form: str) -> str:
+    """The mean, and the lowest and the highest."""
+    if not values:
+        return "not reached"
+    mean = sum(values) / len(values)
+    return f"{mean:{form}} ({min(values):{form}} to {max(values):{form}})"
+
+
+def regression_quality(results: dict[str, Any]) -> str:
+    """Of each table and loss, the mean test loss of each library."""
+    rows = []
+    for name, of in results["tables"].items():
+        means = [sum(losses) / len(losses) for losses in of["losses"].values()]
+        rows.append([name, *(f"{mean:,.5g}" for mean in means), f"{of['excess_percent']:+.2f}"])
+    libraries = ["**sparrow**" if key == "sparrow" else key for key in of["losses"]]
+    return markdown(["mean test loss", *libraries, "above the best other, %"], rows)
+
+
 MAKERS = {
+    "regression": ("regression", regression),
+    "regression-quality": ("regression_quality", regression_quality),
     "small": ("small", small),
     "ingest": ("ingest", ingest),
     "covertype-figure": ("covertype", covertype),

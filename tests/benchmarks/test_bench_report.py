@@ -16,7 +16,16 @@ import standings
 from bench_report import PAGES
 from standings import Reached, Row, Target
 
-SMALLER = ("covertype-figure", "balanced", "early-stopping", "predict", "scan", "rooms")
+SMALLER = (
+    "covertype-figure",
+    "balanced",
+    "early-stopping",
+    "predict",
+    "scan",
+    "rooms",
+    "regression",
+    "regression-quality",
+)
 OF_OTHERS = {"balanced-31", "balanced-noisy"}  # tasks of bench_balanced.py, in its two tables
 
 
