@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
 
@@ -10,11 +11,13 @@ from builders import assert_same_trees
 from sparrowboost import (
     DataError,
     Dataset,
+    History,
     SparrowClassifier,
     SparrowRegressor,
     evaluate,
     ingest,
     train,
+    write_report,
 )
 
 N, N_TRAIN = 24_000, 20_000
@@ -200,6 +203,35 @@ def test_the_best_number_of_trees_counts_those_of_the_first_model(table):
     more.fit(X[:N_TRAIN], y[:N_TRAIN], init_model=first, eval_set=(X[N_TRAIN:], y[N_TRAIN:]))
     assert (more.n_iter_, more.best_iteration_) == (24, 24)
     assert more.best_score_ == min(more.evals_result_["validation_0"]["rmse"])
+
+
+def test_the_report_counts_the_trees_of_the_first_model(stores, table, tmp_path):
+    X, y = table["regression"]
+    first = train(stores["regression"], n_estimators=20, verbose=0)
+    history = History()
+    more = train(
+        stores["regression"], init_model=first, n_estimators=4, valid=(X[N_TRAIN:], y[N_TRAIN:]),
+        callbacks=[history], verbose=0,
+    )  # fmt: skip
+    write_report(tmp_path / "report.html", more, history)
+    text = (tmp_path / "report.html").read_text()
+    assert "best validation RMSE, at tree 24" in text
+    assert "at tree 4" not in text
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_columns_of_frames_are_found_by_name(table, warm):
+    X, y = table["regression"]
+    frame = pd.DataFrame(X, columns=list("abcdef"))
+    turned = frame[list("fedcba")]
+    model = SparrowRegressor(n_estimators=5, warm_start=warm).fit(frame, y)
+    init = None if warm else model
+    again = model.set_params(n_estimators=8) if warm else SparrowRegressor(n_estimators=3)
+    again.fit(turned, y, init_model=init)
+    expected = again.model_.predict(frame)
+    np.testing.assert_array_equal(again.predict(turned), expected)
+    np.testing.assert_array_equal(again.predict(frame), expected)
+    assert list(again.feature_names_in_) == list("abcdef")
 
 
 def test_another_level_than_that_of_the_model_is_refused(table):

@@ -275,7 +275,8 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
             return X, limit
         # As in ingest, data that the caller holds does not count.
         held = 0 if is_files(X) or isinstance(X, np.memmap) else rss()
-        X, y, sample_weight = self._checked(X, y, sample_weight, by_name=bool(exclude))
+        by_name = bool(exclude) or (init is not None and is_frame(X))  # as ingest with bins_of does
+        X, y, sample_weight = self._checked(X, y, sample_weight, by_name=by_name)
         dataset = ingest(
             X,
             label=y,
