@@ -275,7 +275,9 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
             return X, limit
         # As in ingest, data that the caller holds does not count.
         held = 0 if is_files(X) or isinstance(X, np.memmap) else rss()
-        by_name = bool(exclude) or (init is not None and is_frame(X))  # as ingest with bins_of does
+        by_name = bool(exclude)
+        if init is not None and is_frame(X):  # ingest with bins_of finds columns by name
+            by_name |= [str(name) for name in column_names(X) or ()] != init.feature_names
         X, y, sample_weight = self._checked(X, y, sample_weight, by_name=by_name)
         dataset = ingest(
             X,
