@@ -166,6 +166,28 @@ def test_the_tutorial_runs_as_commands(tmp_path):
     assert json.loads((tmp_path / "model.json").read_text())["format"] == "sparrow-model"
 
 
+def test_the_questions_run_on_files_of_these_names(tmp_path):
+    make = """
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+for seed, month in enumerate(("january", "february")):
+    rng = np.random.default_rng(seed)
+    km = rng.exponential(8, 4000)
+    fare = 3 + 2 * km + rng.exponential(2, 4000)
+    table = pa.table({"km": km, "hour": rng.integers(0, 24, 4000), "fare": fare})
+    pq.write_table(table, month + ".parquet")
+"""
+    code = "\n".join(blocks(DOCS / "faq.md", "python"))
+    check = """
+assert sparrowboost.train(february, init_model="model.json", n_estimators=5).n_trees == 205
+assert reg.n_iter_ == reg.best_iteration_
+fares = pq.read_table("january.parquet")["fare"].to_numpy()
+assert (model.predict("january.parquet") > fares).mean() < 0.5
+"""
+    run("\n".join([make, code, check]), tmp_path)
+
+
 def test_the_readme_runs_on_files_of_these_names(tmp_path):
     make = """
 import pyarrow.parquet as pq

@@ -146,6 +146,18 @@ def test_weights_are_those_of_the_formula(seed, n, counted, unit, most, floor, s
             np.testing.assert_allclose(mine, right, rtol=1e-5)
 
 
+@pytest.mark.parametrize("size", [1e-25, 1e25])
+def test_weights_of_derivatives_of_any_size_are_near_1(size):
+    rng = np.random.default_rng(0)
+    g, h = (size * rng.exponential(size=(2, 100))).astype(np.float32)
+    expected = naive_weights(np.ones(100), False, 1.0, 10 * size, 0.5, 1 / size, g, h)
+    for run in both(weigh_derivatives):
+        w = np.empty(100, np.float32)
+        args = np.ones(100, np.float32), False, 1.0, 10 * size, 0.5, 1 / size
+        run(*args, g.copy(), h.copy(), w, np.empty(5))
+        np.testing.assert_allclose(w, expected[2], rtol=1e-5)
+
+
 @given(seeds, st.integers(1, 256))
 def test_a_row_of_importance_k_has_exactly_the_derivatives_of_k_rows(seed, k):
     rng = np.random.default_rng(seed)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.exceptions import NotFittedError
 
 from builders import assert_same_trees
 from sparrowboost import (
     DataError,
     Dataset,
+    History,
     SparrowClassifier,
     SparrowRegressor,
     evaluate,
     ingest,
     train,
+    write_report,
 )
 
 N, N_TRAIN = 24_000, 20_000
@@ -138,7 +142,7 @@ def test_what_does_not_fit_together_is_refused(stores, table):
         train(ingest(X, label=y, task="regression", verbose=0), init_model=model, verbose=0)
     with pytest.raises(DataError, match="leave loss out"):
         train(stores["regression"], init_model=model, loss="huber", verbose=0)
-    same = ingest(X, label=y > 0, bins_of=model, verbose=0)
+    same = ingest(X, label=y > 0, task="classification", bins_of=model, verbose=0)
     with pytest.raises(DataError, match="task='regression'"):
         train(same, init_model=model, verbose=0)
     with pytest.raises(DataError, match="pass its model_"):
@@ -148,9 +152,10 @@ def test_what_does_not_fit_together_is_refused(stores, table):
         ingest(X, label=y, task="regression", bins_of="model.json", verbose=0)
     with pytest.raises(DataError, match="leave out columns"):
         ingest(X, label=y, task="regression", bins_of=model, exclude="f0", verbose=0)
-    named = ingest(X, label=np.where(y > 0, "yes", "no"), bins_of=model, verbose=0)
+    how = {"task": "classification", "bins_of": model, "verbose": 0}
+    named = ingest(X, label=np.where(y > 0, "yes", "no"), **how)
     first = train(named, n_estimators=2, verbose=0)
-    other = ingest(X, label=np.where(y > 0, "yes", "never"), bins_of=model, verbose=0)
+    other = ingest(X, label=np.where(y > 0, "yes", "never"), **how)
     with pytest.raises(DataError, match="'no' and 'yes' apart"):
         train(other, init_model=first, verbose=0)
 
@@ -181,6 +186,69 @@ def test_an_estimator_goes_on_from_another_one_a_model_or_a_file(table, tmp_path
     for model in models:
         assert model.n_trees == 7
         assert_same_trees(model, models[0])
+
+
+def test_the_task_is_that_of_the_bins(stores, table):
+    X, y = table["regression"]
+    model = train(stores["regression"], n_estimators=2, verbose=0)
+    data = ingest(X, label=y, bins_of=model, verbose=0)
+    assert data.task == "regression"
+    assert ingest(X, label=y > 0, bins_of=stores["classification"], verbose=0).n_positive > 0
+
+
+def test_the_best_number_of_trees_counts_those_of_the_first_model(table):
+    X, y = table["regression"]
+    first = SparrowRegressor(n_estimators=20).fit(X[:N_TRAIN], y[:N_TRAIN])
+    more = SparrowRegressor(n_estimators=4)
+    more.fit(X[:N_TRAIN], y[:N_TRAIN], init_model=first, eval_set=(X[N_TRAIN:], y[N_TRAIN:]))
+    assert (more.n_iter_, more.best_iteration_) == (24, 24)
+    assert more.best_score_ == min(more.evals_result_["validation_0"]["rmse"])
+
+
+def test_the_report_counts_the_trees_of_the_first_model(stores, table, tmp_path):
+    X, y = table["regression"]
+    first = train(stores["regression"], n_estimators=20, verbose=0)
+    history = History()
+    more = train(
+        stores["regression"], init_model=first, n_estimators=4, valid=(X[N_TRAIN:], y[N_TRAIN:]),
+        callbacks=[history], verbose=0,
+    )  # fmt: skip
+    write_report(tmp_path / "report.html", more, history)
+    text = (tmp_path / "report.html").read_text()
+    assert "best validation RMSE, at tree 24" in text
+    assert "at tree 4" not in text
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_columns_of_frames_are_found_by_name(table, warm):
+    X, y = table["regression"]
+    frame = pd.DataFrame(X, columns=list("abcdef"))
+    turned = frame[list("fedcba")]
+    model = SparrowRegressor(n_estimators=5, warm_start=warm).fit(frame, y)
+    init = None if warm else model
+    again = model.set_params(n_estimators=8) if warm else SparrowRegressor(n_estimators=3)
+    again.fit(turned, y, init_model=init)
+    expected = again.model_.predict(frame)
+    np.testing.assert_array_equal(again.predict(turned), expected)
+    np.testing.assert_array_equal(again.predict(frame), expected)
+    assert list(again.feature_names_in_) == list("abcdef")
+
+
+def test_another_level_than_that_of_the_model_is_refused(table):
+    X, y = table["regression"]
+    low = SparrowRegressor(loss="quantile", alpha=0.1, n_estimators=2)
+    low.fit(X, y)
+    with pytest.raises(DataError, match=r"alpha=0.8, but init_model was trained with alpha=0.1"):
+        SparrowRegressor(loss="quantile", alpha=0.8).fit(X, y, init_model=low)
+    bins = ingest(X, label=y, bins_of=low, verbose=0)
+    with pytest.raises(DataError, match=r"alpha=0.8"):
+        train(bins, init_model=low.model_, alpha=0.8, verbose=0)
+    more = train(bins, init_model=low.model_, n_estimators=2, verbose=0)
+    assert more.loss_options == {"alpha": 0.1}
+    with pytest.raises(DataError, match="expected a Model, got int"):
+        SparrowRegressor().fit(X, y, init_model=5)
+    with pytest.raises(NotFittedError):
+        SparrowRegressor().fit(X, y, init_model=SparrowRegressor())
 
 
 def test_a_store_s_part_can_be_what_a_model_goes_on_with(stores, tmp_path):

@@ -127,7 +127,10 @@ def test_checkpoints_know_the_loss_and_the_metric_by_name(store, table, tmp_path
         train(store, checkpoint=tmp_path / "run", callbacks=[crash], **how)
     with pytest.raises(DataError, match="loss was 'log_cosh', now 'squared'"):
         train(store, checkpoint=tmp_path / "run", **how | {"loss": squared})
-    assert_same_trees(train(store, checkpoint=tmp_path / "run", **how), whole)
+    for _ in range(2):  # resumed, and then what had ended
+        model = train(store, checkpoint=tmp_path / "run", **how)
+        assert_same_trees(model, whole)
+        assert model.own_loss.given is how["loss"]
 
 
 @pytest.mark.parametrize(
@@ -136,11 +139,29 @@ def test_checkpoints_know_the_loss_and_the_metric_by_name(store, table, tmp_path
         (lambda y, f: (f - y, 1.0), r"shape \(\) for .* rows"),
         (lambda y, f: (np.nan * y, np.ones_like(y)), "returned NaN for the target"),
         (lambda y, f: (f[:5], f[:5]), r"shape \(5,\)"),
+        (lambda y, f: f - y, "must return two arrays"),
+        (lambda y, f: None, "returned NoneType; it must return two arrays"),
+        (lambda y, f: (["a"] * len(y), f), "values that are no numbers"),
+        (lambda y, f: (np.sign(f - y), np.zeros_like(y)), "second derivative of 0 in all rows"),
     ],
 )
 def test_what_a_loss_returns_is_checked(store, loss, message):
     with pytest.raises(DataError, match=message):
         train(store, loss=loss, n_estimators=2, verbose=0)
+
+
+@pytest.mark.parametrize("most", [1e38, np.inf])
+def test_derivatives_of_any_size_leave_predictions_finite(store, table, most):
+    X, _ = table
+    steep = lambda y, f: (np.where(y > 3, -most, 1.0), np.ones_like(y))  # noqa: E731
+    model = train(store, loss=steep, n_estimators=5, verbose=0)
+    assert np.isfinite(model.predict(X)).all()
+
+
+def test_a_loss_without_losses_cannot_be_the_metric(store, table):
+    valid = table[0][N_TRAIN:], table[1][N_TRAIN:]
+    with pytest.raises(DataError, match=r"a method losses\(target, score\)"):
+        train(store, loss=squared, eval_metric="loss", valid=valid, verbose=0)
 
 
 def test_a_loss_of_ones_own_is_for_numbers(table):
@@ -199,3 +220,21 @@ def test_a_metric_says_which_way_it_is_better(store, table):
     assert result.metric == "goodness"
     assert result.best_n_trees == 5
     assert result.best_score == pytest.approx(result.mean["goodness"].max())
+
+
+def test_a_metric_counts_even_if_one_of_sparrow_s_has_its_name(store, table):
+    def rmse(target, prediction):
+        return 42.0
+
+    rmse.greater_is_better = False
+    model = SparrowRegressor(n_estimators=2, eval_metric=rmse)
+    model.fit(*table, eval_set=table)
+    assert model.best_score_ == 42.0
+
+
+def test_a_metric_that_is_nan_is_an_error(store, table):
+    def odd_score(target, prediction):
+        return float("nan")
+
+    with pytest.raises(DataError, match="odd_score of the validation data is NaN after 1 tree"):
+        train(store, valid=table, eval_metric=odd_score, n_estimators=3, verbose=0)

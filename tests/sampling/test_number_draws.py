@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from builders import WIDTH, make_stumps, numbers_of
-from sparrowboost import ingest
+from sparrowboost import DataError, ingest
 from sparrowboost.learner.params import Params
 from sparrowboost.learner.starting import start_model
 from sparrowboost.sampling.sampler import Sampler, WeightEstimate
@@ -127,3 +127,14 @@ def test_they_do_with_user_weights(tmp_path):
     rng = np.random.default_rng(6)
     weight = rng.lognormal(0, 0.7, N).astype(np.float32)
     assert_like_rows(rng.normal(size=N), "squared_error", tmp_path, weight)
+
+
+def test_a_draw_without_any_row_is_an_error(tmp_path):
+    dataset = numbered_targets(np.random.default_rng(0).normal(size=N))
+    model = start_model(dataset, Params().for_task("regression"))
+    with closing(Sampler(dataset, model, folder=tmp_path, seed=0, n_jobs=1)) as sampler:
+        estimate = sampler.weigh_base()
+        one = np.array([1e18], np.float32), np.ones(1, np.float32), np.zeros(1, np.uint8)
+        heavy = WeightEstimate(*one, estimate.draw_scale)
+        with pytest.raises(DataError, match="labels or weights that are far from all others"):
+            sampler.again(model, heavy, ROWS)

@@ -58,7 +58,9 @@ def add_to(commands: Any) -> None:
         help="share of the rows to set aside as validation data",
     )
     parser.add_argument(
-        "--init-model", metavar="MODEL", help="add trees to this model, whose bins are used"
+        "--init-model",
+        metavar="MODEL",
+        help="add trees to this model, whose bins and task are used",
     )
     parser.add_argument(
         "--checkpoint",

@@ -22,12 +22,11 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from sparrowboost.learner.events import Callback
+from sparrowboost.learner.events import Callback, Event, TreeAdded
 from sparrowboost.learner.params import Params, warn_renamed
 from sparrowboost.learner.training import train
 from sparrowboost.model.importance import KINDS, feature_importances
-from sparrowboost.model.metrics import find_metric
-from sparrowboost.model.model import Model, load_model
+from sparrowboost.model.model import Model, check_model, load_model
 from sparrowboost.readers.base import check_names
 from sparrowboost.readers.inputs import (
     as_numbers,
@@ -58,6 +57,18 @@ TASKS = {
     "classification": ("SparrowClassifier", "classes"),
     "regression": ("SparrowRegressor", "numbers"),
 }
+
+
+class _Best:
+    """A callback that knows the best validation score, and of how many trees it is."""
+
+    def __init__(self) -> None:
+        self.n_trees: int | None = None
+        self.score: float | None = None
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, TreeAdded):
+            self.n_trees, self.score = event.best_trees, event.best_score
 
 
 class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
@@ -168,13 +179,13 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         rows, valid = dataset, self._validation(eval_set, dataset, labels_separate=separate)
         if self.early_stopping_rounds is not None and eval_set is None:
             rows, valid = split(dataset, self.validation_fraction, seed)
-        history = History()
+        history, best = History(), _Best()
         self.model_: Model = train(
             rows,
             valid=valid,
             init_model=init,
             class_weight=getattr(self, "class_weight", None),
-            callbacks=[history, *(callbacks or ())],
+            callbacks=[history, best, *(callbacks or ())],
             memory_limit=limit,
             n_jobs=self.n_jobs,
             random_state=seed,
@@ -184,14 +195,18 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         )
         if not separate:
             self._learn_labels(dataset)
-        self._keep_scores([*history.other_scores, history.scores])
+        self._keep_scores([*history.other_scores, history.scores], best)
         return self
 
     def _init_model(self, given: Any, params: dict[str, Any]) -> Model | None:
         """The model to go on from, if any; with `warm_start`, sets how many trees are missing."""
         if given is not None:
+            if isinstance(given, SparrowEstimator):
+                check_is_fitted(given)
             model = getattr(given, "model_", given)
-            return load_model(model) if isinstance(model, str | os.PathLike) else model
+            model = load_model(model) if isinstance(model, str | os.PathLike) else model
+            check_model(model)
+            return model
         if not self.warm_start or not hasattr(self, "model_"):
             return None
         missing = self.n_estimators - self.model_.n_trees
@@ -260,7 +275,10 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
             return X, limit
         # As in ingest, data that the caller holds does not count.
         held = 0 if is_files(X) or isinstance(X, np.memmap) else rss()
-        X, y, sample_weight = self._checked(X, y, sample_weight, by_name=bool(exclude))
+        by_name = bool(exclude)
+        if init is not None and is_frame(X):  # ingest with bins_of finds columns by name
+            by_name |= [str(name) for name in column_names(X) or ()] != init.feature_names
+        X, y, sample_weight = self._checked(X, y, sample_weight, by_name=by_name)
         dataset = ingest(
             X,
             label=y,
@@ -379,19 +397,14 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         X = self._rows(X, dataset.feature_names, by_name=inside)
         return (X, y if is_column(y) else column_or_1d(y), *weights)
 
-    def _keep_scores(self, sets: list[dict[str, list[float]]]) -> None:
-        scores = sets[-1]  # which decide
+    def _keep_scores(self, sets: list[dict[str, list[float]]], best: _Best) -> None:
         self.n_iter_ = self.model_.n_trees
         named = {f"{VALIDATION}{k}": each for k, each in enumerate(sets)}
-        self.evals_result_ = named if scores else {}
+        self.evals_result_ = named if sets[-1] else {}  # the last set decides
         for name in ("best_iteration_", "best_score_"):
             self.__dict__.pop(name, None)
-        if scores:
-            params = Params(loss=self.loss, eval_metric=self.eval_metric).for_task(self._task)
-            metric = find_metric(params.eval_metric)
-            values = scores[metric.name]
-            best = metric.best(values)
-            self.best_iteration_, self.best_score_ = best + 1, float(values[best])
+        if best.n_trees is not None and best.score is not None:
+            self.best_iteration_, self.best_score_ = best.n_trees, best.score
 
     # -- predict ---------------------------------------------------------------------------------
 
@@ -476,7 +489,7 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         self._by_name = hasattr(self, "feature_names_in_")
         self._learn_labels(model)
         self.model_ = model
-        self._keep_scores([{}])
+        self._keep_scores([{}], _Best())
         return self
 
     def to_xgboost(

@@ -60,7 +60,8 @@ class SparrowRegressor(RegressorMixin, SparrowEstimator):  # type: ignore[misc]
         What is minimized. "squared_error": predicts the mean. "absolute_error": the median;
         "quantile": another quantile, alpha. "huber": a mean that outliers do not move.
         "poisson": the mean of counts; "gamma": of positive numbers; "tweedie": of positive
-        numbers and zeros, such as claims. The last three predict the logarithm.
+        numbers and zeros, such as claims. The last three predict the logarithm. Or a loss of your
+        own: a function of labels and scores that returns two derivatives (docs/faq.md).
     alpha : float, default=0.9
         Level of the quantile for loss="quantile". For "huber", the share of rows that are not
         treated as outliers.
@@ -82,7 +83,7 @@ class SparrowRegressor(RegressorMixin, SparrowEstimator):  # type: ignore[misc]
         0.1, as in scikit-learn. The model is trained on the rest.
     eval_metric : {"auto", "rmse", "mae", "r2", "loss"}, default="auto"
         The metric for early stopping. "loss" is the mean of the training's own; "auto" is what the
-        loss minimizes.
+        loss minimizes. Or a function of labels and predictions, as in `sklearn.metrics`.
     categorical_features : sequence of str, int or bool, default=None
         Columns of numbers to read as categories: names, indices or a mask; for files, names.
         Strings, dictionaries and the categorical types of pandas and polars are always categories.

@@ -103,13 +103,13 @@ def weigh_derivatives(u, counted, unit, most, floor, scale, g, h, w, total):
     top = np.float32(most)
     shrink = np.float32(1.0 / unit)
     low = np.float32(floor)
-    factor = np.float32(scale)
+    factor = np.float32(scale)  # first: squares of what is far from 1 leave the range of float32
     for i in range(u.shape[0]):
         gi = _rounded(g[i] * shrink)
         hi = _rounded(h[i])
-        slope = min(abs(gi), top)
-        base = low * hi
-        wi = u[i] * factor * np.sqrt(slope * slope + base * base)
+        slope = factor * min(abs(gi), top)
+        base = factor * (low * hi)
+        wi = u[i] * np.sqrt(slope * slope + base * base)
         g[i] = u[i] * gi
         h[i] = u[i] * hi
         w[i] = wi

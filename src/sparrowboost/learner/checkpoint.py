@@ -21,7 +21,7 @@ import os
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -30,6 +30,7 @@ import numpy as np
 from sparrowboost.learner.interactions import Interactions
 from sparrowboost.learner.params import RENAMED, Params
 from sparrowboost.model.model import Model, load_model
+from sparrowboost.model.own_loss import OwnLoss
 from sparrowboost.runtime.disk import (
     file_crc32,
     load_arrays,
@@ -56,6 +57,11 @@ class CheckpointState(NamedTuple):
     state: Mapping[str, Any]
     result: Model | None  # the final model, if training has ended
     n_estimators: int  # requested by the training that ended
+
+    def with_loss(self, loss: OwnLoss | None) -> CheckpointState:
+        """The same with a loss of the user's, which files do not have."""
+        result = None if self.result is None else replace(self.result, own_loss=loss)
+        return self._replace(model=replace(self.model, own_loss=loss), result=result)
 
 
 def first_trees(found: CheckpointState, params: Params, folder: Path) -> Model:

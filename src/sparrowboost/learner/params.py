@@ -219,6 +219,11 @@ class Params:
                 f"eval_metric={metric!r} does not judge predictions of {what}; give one of "
                 f"{', '.join(known)}."
             )
+        if metric == "loss" and not isinstance(loss, str) and not hasattr(loss, "losses"):
+            raise DataError(
+                "eval_metric='loss' needs the losses of rows, and your loss has derivatives only; "
+                "give it a method losses(target, score), or pass another eval_metric."
+            )
         return replace(self, loss=loss, eval_metric=metric)
 
     def _whole(self, name: str, low: int, may_be: Any = ()) -> None:

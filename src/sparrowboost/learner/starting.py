@@ -53,8 +53,16 @@ def starting_model(
         )
     if params.loss not in (AUTO, model.loss):
         raise DataError(
-            f"loss={params.loss!r}, but init_model was trained with {model.loss!r}; leave loss out."
+            f"loss={params.loss!r}, but init_model was trained with {model.loss!r}; pass that, or "
+            "leave loss out."
         )
+    for name in ("alpha", "power"):
+        option, known = getattr(params, name), model.loss_options.get(name)
+        asked = params.loss != AUTO or option != getattr(Params, name)
+        if asked and known not in (None, option):
+            raise DataError(
+                f"{name}={option:g}, but init_model was trained with {name}={known:g}; pass that."
+            )
     return model
 
 

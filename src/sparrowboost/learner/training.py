@@ -186,6 +186,7 @@ def train(
             saved = stack.enter_context(Checkpoint(checkpoint, run))
             folder, strata, found = saved.folder, STRATA, saved.load()
         if saved is not None and found is not None:
+            found = found.with_loss(model.own_loss)
             if found.result is not None and found.n_estimators == p.n_estimators:
                 return found.result
             if found.model.n_trees > p.n_estimators:

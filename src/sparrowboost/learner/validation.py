@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -180,11 +181,16 @@ class Validation:
         else:
             weight, log_loss, exponential_loss = totals.sum(0).tolist()
             scores = {"log_loss": log_loss / weight, "exponential_loss": exponential_loss / weight}
-        if metric.name not in scores:
+        if metric.own or metric.name not in scores:
             of = self._label if self._target is None else self._target
             own = {} if self._loss is None else {"loss": self._loss}
             scores[metric.name] = metric.compute(of, self._score, self._weight, **own)
         value = scores[metric.name]
+        if math.isnan(value):
+            raise DataError(
+                f"{metric.title} of the validation data is NaN after {model.n_trees} trees, "
+                "which is no score; pass another eval_metric, or other rows."
+            )
         if metric.better(value, self.best_score):
             self.best_score, self.best_trees = value, model.n_trees
         return scores

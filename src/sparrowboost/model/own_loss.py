@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from sparrowboost.model.losses import PART_ROWS
 from sparrowboost.model.regression import (
-    MAX_DERIVATIVE,
     Floats,
     Kind,
     Numbers,
@@ -21,6 +20,7 @@ from sparrowboost.runtime.errors import DataError
 
 STEPS = 100  # of Newton's method, towards the best constant
 CLOSE = 1e-9  # relative, at which it ends
+MOST = 1e30  # of a derivative, as in kernels/numbers.py
 
 Derivatives = Callable[[Numbers, Numbers], tuple[npt.ArrayLike, npt.ArrayLike]]
 
@@ -62,11 +62,25 @@ class OwnLoss(RegressionLoss):
                 "that as loss=."
             )
         find: Derivatives = getattr(self.given, "derivatives", self.given)
-        slope, curvature = (self._checked(part, y) for part in find(y, score))
-        return -slope, np.maximum(curvature, 0)
+        found = find(y, score)
+        try:
+            first, second = found
+        except (TypeError, ValueError):
+            raise DataError(
+                f"the loss {self.called!r} returned {type(found).__name__}; it must return two "
+                "arrays, the first and the second derivatives of the rows."
+            ) from None
+        slope, curvature = self._checked(first, y), self._checked(second, y)
+        return np.clip(-slope, -MOST, MOST), np.clip(curvature, 0, MOST)
 
     def _checked(self, values: npt.ArrayLike, y: Numbers) -> Numbers:
-        array = np.asarray(values, np.float64)
+        try:
+            array = np.asarray(values, np.float64)
+        except (TypeError, ValueError):
+            raise DataError(
+                f"the loss {self.called!r} returned values that are no numbers; it must return one "
+                "number for each row."
+            ) from None
         if array.shape != y.shape:
             raise DataError(
                 f"the loss {self.called!r} returned an array of shape {array.shape} for "
@@ -85,16 +99,21 @@ class OwnLoss(RegressionLoss):
             rows = slice(start, start + PART_ROWS)
             slopes = self._slopes(target[rows].astype(np.float64), score[rows].astype(np.float64))
             for out, values in zip((g, h), slopes, strict=True):
-                np.clip(values, -MAX_DERIVATIVE, MAX_DERIVATIVE, out=out[rows], casting="same_kind")
+                out[rows] = values
 
     def base_score(self, target: Floats, weight: Weights = None) -> float:
         """The constant with the lowest loss, by Newton's method."""
         y, w = target.astype(np.float64), np.ones(len(target)) if weight is None else weight
         score = 0.0
-        for _ in range(STEPS):
+        for k in range(STEPS):
             g, h = self._slopes(y, np.full(len(y), score))
             curvature = float(w @ h)
             if curvature <= 0:
+                if k == 0:  # without any, no split and no value of a leaf can be found
+                    raise DataError(
+                        f"the loss {self.called!r} has a second derivative of 0 in all rows; "
+                        "return ones for a loss that has none."
+                    )
                 break
             step = float(w @ g) / curvature
             score += step

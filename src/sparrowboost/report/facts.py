@@ -98,7 +98,7 @@ def tiles(history: History, dataset: Dataset | None) -> str:
     totals = history.totals
     made = []
     for name in _judging(history):
-        if (found := _best(history.scores[name], name)) is not None:
+        if (found := _best(history, name)) is not None:
             best, tree = found
             made.append(
                 (_short(best), f"best validation {metric_named(name).title}, at tree {tree:,}")
@@ -196,7 +196,7 @@ def _scores(history: History) -> str:
         return ""
     rows = ""
     for name, scores in history.scores.items():
-        found, at = _best(scores, name), "undefined"
+        found, at = _best(history, name), "undefined"
         if found is not None:
             at = f"{_short(found[0])}<small>tree {found[1]:,}</small>"
         cells = (_short(scores[0]), at, _short(scores[-1]))
@@ -238,12 +238,13 @@ def _importances(model: Model) -> str:
     )
 
 
-def _best(scores: list[float], metric: str) -> tuple[float, int] | None:
+def _best(history: History, metric: str) -> tuple[float, int] | None:
     """The best score, and the number of trees that reached it; None if it is undefined."""
+    scores = history.scores[metric]
     if np.isnan(scores).all():  # R2, where all labels are the same
         return None
     best = metric_named(metric).best(scores)
-    return scores[best], best + 1
+    return scores[best], int(history.trees["n_trees"][best])
 
 
 def _short(score: float) -> str:

@@ -62,11 +62,18 @@ def plot_training(history: History, ax: Axes | None = None) -> Axes:
     ax = new_axes(ax)
     first, *others = _drawn(history)
     title = "log loss (nats per row)" if first == "log_loss" else metric_named(first).title
-    _score(ax, time, history.scores[first], title, BLUE, metric_named(first))
+    trees = history.trees["n_trees"]
+    _score(ax, time, history.scores[first], trees, title, BLUE, metric_named(first))
     for name in others:
         right = ax.twinx()
         _score(
-            right, time, history.scores[name], metric_named(name).title, ORANGE, metric_named(name)
+            right,
+            time,
+            history.scores[name],
+            trees,
+            metric_named(name).title,
+            ORANGE,
+            metric_named(name),
         )
         right.spines[["top", "left"]].set_visible(False)
     ax.set_xlabel(f"training time ({unit})")
@@ -85,7 +92,13 @@ def _drawn(history: History) -> list[str]:
 
 
 def _score(
-    ax: Axes, time: Floats, score: Sequence[float], label: str, color: str, metric: Metric
+    ax: Axes,
+    time: Floats,
+    score: Sequence[float],
+    trees: Sequence[int],
+    label: str,
+    color: str,
+    metric: Metric,
 ) -> None:
     """A line in the colour of its axis, with its best value and the tree that reached it."""
     ax.plot(time, score, color=color, lw=1.6)
@@ -93,7 +106,7 @@ def _score(
     ax.plot(time[best], score[best], "o", color=color, ms=5)
     falls = metric.lower_is_better
     ax.annotate(
-        f"{score[best]:.4g} at tree {best + 1}",
+        f"{score[best]:.4g} at tree {trees[best]}",
         (time[best], score[best]),
         xytext=(0, -6 if falls else 6),  # beyond the best value there is no line
         textcoords="offset points",

@@ -164,11 +164,10 @@ class NumberSample(Sample):
     def weights_at(self, scale: DrawScale, rows: slice) -> Scores:
         """(n,) the weights of some rows at another scale."""
         unit = self.slope_unit
+        factor = np.float32(unit / scale.unit)  # first, as in `weigh_derivatives`
         slope, base = np.abs(self.g[rows]), np.float32(scale.floor / unit) * self.h[rows]
         most = np.float32(scale.most / unit) * self.u[rows]
-        return np.sqrt(np.square(np.minimum(slope, most)) + np.square(base)) * np.float32(
-            unit / scale.unit
-        )
+        return np.sqrt(np.square(factor * np.minimum(slope, most)) + np.square(factor * base))
 
     # -- what its rows say of trees ----------------------------------------------------------------
 

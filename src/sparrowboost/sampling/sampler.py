@@ -32,6 +32,7 @@ import numpy.typing as npt
 from sparrowboost.kernels.draws import shuffle_rows
 from sparrowboost.model.model import Model
 from sparrowboost.runtime.budget import CHUNK_ROW_BYTES, SPARE_ROWS
+from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.temporary import scratch_folder
 from sparrowboost.runtime.threads import ordered_map
 from sparrowboost.sampling.draw import (
@@ -258,6 +259,11 @@ class Sampler:
         rows_read = self._draw_from(parts, model, picker, draw_scale)
         seed = int(rng.integers(2**63))
         sample = self._finish(buffer, model.n_trees, draw_scale, whole=False, seed=seed)
+        if not sample.n:
+            raise DataError(
+                "nearly all of the loss is in so few rows that a sample has none of them, nor any "
+                "other; look for labels or weights that are far from all others, and correct them."
+            )
         return sample, rows_read
 
     def _draw_from(

@@ -23,7 +23,7 @@ from sparrowboost.runtime.threads import check_jobs
 from sparrowboost.store.bin_finder import find_bins
 from sparrowboost.store.binning import Binning
 from sparrowboost.store.dataset import Dataset
-from sparrowboost.store.known_bins import binning_of, category_names, check_kinds
+from sparrowboost.store.known_bins import binning_of, category_names, check_kinds, task_of
 from sparrowboost.store.plan import OPENING, IngestPlan, layout_of
 from sparrowboost.store.resume import describe_run, find_finished
 from sparrowboost.store.row_pass import RowPass
@@ -86,8 +86,8 @@ def ingest(
     positive : value, optional
         The label to train against all others.
     task : {"classification", "regression"}, optional
-        What labels are: two classes, or numbers to predict. Default: two classes; labels of more
-        values are an error that asks.
+        What labels are: two classes, or numbers to predict. Default: that of `bins_of`, else two
+        classes; labels of more values are an error that asks.
     columns, exclude : list of str, optional
         Columns to use as features, or to leave out. Default: all columns but label and weight.
     categorical : list of str, optional
@@ -159,6 +159,7 @@ def ingest(
     run, known = None, None
     if bins_of is not None:
         known = binning_of(bins_of, columns, exclude, categorical)
+        task = task or task_of(bins_of)
         columns, categorical = known.names, category_names(known)
     if resume:
         if not isinstance(random_state, int | np.integer):

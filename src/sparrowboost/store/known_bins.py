@@ -26,6 +26,12 @@ def binning_of(bins_of: Any, *features: Any) -> Binning:
     return binning
 
 
+def task_of(bins_of: Any) -> str | None:
+    """What the labels of the same are."""
+    task: str | None = getattr(getattr(bins_of, "model_", bins_of), "task", None)
+    return task
+
+
 def category_names(binning: Binning) -> list[str]:
     """The features that are categories."""
     return [f.name for f in binning.features if isinstance(f, CategoryFeature)]
