@@ -276,7 +276,7 @@ def test_damage_to_the_strata_is_told_when_they_are_read(dataset, tmp_path):
 
 
 KILLS = f"""
-import random, sys
+import random, sys, time
 from pathlib import Path
 from constants import set_constants
 from helpers import python_path
@@ -294,10 +294,13 @@ def job(checkpoint=folder / "run", out="model.json"):
     model.save_model(folder / out)
 
 load()
+start = time.monotonic()
 run(lambda: job(None, "straight.json"))
+longest = (time.monotonic() - start) / 6  # so that many kills are needed on any machine
 dice = random.Random(0)
 n_kills = 0
-while n_kills < 12 and killed(job, (folder / "run/checkpoint.json").exists, dice.uniform(0, 0.6)):
+begun = (folder / "run/checkpoint.json").exists
+while n_kills < 12 and killed(job, begun, dice.uniform(0, longest)):
     n_kills += 1
 run(job)
 print(n_kills)
