@@ -98,7 +98,7 @@ class FakeSampler:
 
 
 def grown(n_rules=10):
-    return SimpleNamespace(tree=SimpleNamespace(feature=np.zeros(n_rules)))
+    return SimpleNamespace(trees=[None], n_rules=n_rules)
 
 
 MODEL = SimpleNamespace(n_trees=7)

@@ -83,7 +83,7 @@ def put_rows(
     bins    (n, d) uint8    IN
     label   (n,)   uint8    IN
     weight  (n,)   float32  IN   the user's, or (0,)
-    score   (n,)   float32  IN
+    score   (n,)   float32  IN   or (n, k), of k classes
     seen    (n,)   int32    IN   trees in the score
     target  (n,)   float32  IN   numbers to predict, or (0,)
     stratum (n,)   uint16   IN
@@ -105,7 +105,11 @@ def put_rows(
         for j in range(d):
             to_bins[k, slot, j] = bins[i, j]
         to_label[k, slot] = label[i]
-        to_score[k, slot] = score[i]
+        if score.ndim == 1:  # known when this is compiled
+            to_score[k, slot] = score[i]
+        else:
+            for c in range(score.shape[1]):
+                to_score[k, slot, c] = score[i, c]
         to_seen[k, slot] = seen[i]
         if weighted:
             to_weight[k, slot] = weight[i]
@@ -127,7 +131,7 @@ def keep_rows(
     bins   (n, d) uint8    IN
     label  (n,)   uint8    IN
     weight (n,)   float32  IN   or (0,)
-    score  (n,)   float32  IN
+    score  (n,)   float32  IN   or (n, k), of k classes
     target (n,)   float32  IN   or (0,)
     which  (k,)   int64    IN
     to_...                 OUT  the same arrays with more rows
@@ -141,7 +145,11 @@ def keep_rows(
         for j in range(d):
             to_bins[to, j] = bins[i, j]
         to_label[to] = label[i]
-        to_score[to] = score[i]
+        if score.ndim == 1:
+            to_score[to] = score[i]
+        else:
+            for c in range(score.shape[1]):
+                to_score[to, c] = score[i, c]
         if weighted:
             to_weight[to] = weight[i]
         if targeted:
@@ -157,7 +165,7 @@ def shuffle_rows(seed, bins, label, copies, weight, score, target):
     label  (n,)    uint8    IN/OUT
     copies (n,)    float32  IN/OUT
     weight (n,)    float32  IN/OUT  or (0,)
-    score  (n,)    float32  IN/OUT
+    score  (n,)    float32  IN/OUT  or (n, k), of k classes
     target (n,)    float32  IN/OUT  or (0,)
     """
     n, d = bins.shape
@@ -178,9 +186,15 @@ def shuffle_rows(seed, bins, label, copies, weight, score, target):
         c = copies[i]
         copies[i] = copies[k]
         copies[k] = c
-        s = score[i]
-        score[i] = score[k]
-        score[k] = s
+        if score.ndim == 1:
+            s = score[i]
+            score[i] = score[k]
+            score[k] = s
+        else:
+            for j in range(score.shape[1]):
+                s = score[i, j]
+                score[i, j] = score[k, j]
+                score[k, j] = s
         if weight.shape[0] > 0:
             u = weight[i]
             weight[i] = weight[k]

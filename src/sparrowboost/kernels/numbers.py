@@ -20,6 +20,7 @@ import numpy as np
 
 from sparrowboost.kernels._jit import helper, kernel
 from sparrowboost.kernels.evidence import add_pair
+from sparrowboost.kernels.exponential import rounded
 from sparrowboost.kernels.prefetch import LINE, prefetch
 
 SQUARED, HUBER, STEEP, LOG = 0, 1, 2, 3
@@ -68,13 +69,6 @@ def add_slopes(kind, first, second, target, score, g, h):
             h[i] = min((first - 1.0) * up + (2.0 - first) * down, MOST)
 
 
-@helper
-def _rounded(x):
-    """X to 16 bits."""
-    long = x * np.float32(257.0)  # 2**8 + 1: what follows drops 8 of 24 bits
-    return long - (long - x)
-
-
 @kernel
 def weigh_derivatives(u, counted, unit, most, floor, scale, g, h, w, total):
     """Multiply derivatives by importances, and compute the weights by which rows are drawn.
@@ -105,8 +99,8 @@ def weigh_derivatives(u, counted, unit, most, floor, scale, g, h, w, total):
     low = np.float32(floor)
     factor = np.float32(scale)  # first: squares of what is far from 1 leave the range of float32
     for i in range(u.shape[0]):
-        gi = _rounded(g[i] * shrink)
-        hi = _rounded(h[i])
+        gi = rounded(g[i] * shrink)
+        hi = rounded(h[i])
         slope = factor * min(abs(gi), top)
         base = factor * (low * hi)
         wi = u[i] * np.sqrt(slope * slope + base * base)

@@ -26,6 +26,7 @@ from __future__ import annotations
 import numpy as np
 
 from sparrowboost.kernels._jit import kernel
+from sparrowboost.kernels.exponential import exp32, rounded
 
 BLOCK = 256  # rows that stay in the first-level cache for all trees
 FEW = 48  # rows of a block below which walks are faster
@@ -91,8 +92,8 @@ def _split_by_words(word0, word1, word2, word3, column, f, here, there, group):
 
 
 @kernel
-def apply_trees(bins, nodes, value, root, depth, splits, first, last, score):
-    """Add the values of trees first, ..., last - 1 to the score of each row.
+def apply_trees(bins, nodes, value, root, depth, splits, first, last, score, step=1):
+    """Add the values of trees first, first + step, ..., below last to the score of each row.
 
     bins   (n, d)  uint8    IN
     nodes  (k, 8)  uint64   IN
@@ -100,7 +101,8 @@ def apply_trees(bins, nodes, value, root, depth, splits, first, last, score):
     root   (t,)    int64    IN
     depth  (t,)    int64    IN
     splits (t,)    int64    IN   number of a tree's splits if they are done at once, else -1
-    score  (n,)    float32  OUT  added to, one tree after the other
+    score  (n,)    float32  OUT  added to, one tree after the other; or (k, n), of k classes:
+                                 tree t is of class t % k
     """
     n, d = bins.shape
     column = np.empty((d, BLOCK), np.uint8)  # a block's bins by feature, once used
@@ -110,10 +112,14 @@ def apply_trees(bins, nodes, value, root, depth, splits, first, last, score):
         m = min(BLOCK, n - start)
         for f in range(d):
             met[f] = 0
-        for t in range(first, last):
+        for t in range(first, last, step):
+            if score.ndim == 1:  # noqa: SIM108 - known when this is compiled; types differ
+                own = score
+            else:
+                own = score[t % score.shape[0]]
             k = splits[t]
             if k < 0 or m < FEW:
-                _walk(bins, nodes, value, np.uint64(root[t]), depth[t], start, start + m, score)
+                _walk(bins, nodes, value, np.uint64(root[t]), depth[t], start, start + m, own)
                 continue
             for i in range(BLOCK):
                 group[i] = 0
@@ -141,7 +147,7 @@ def apply_trees(bins, nodes, value, root, depth, splits, first, last, score):
                     )
             leaves = np.uint64(root[t] + k)
             for i in range(m):
-                score[start + i] += value[leaves + np.uint64(group[i])]
+                own[start + i] += value[leaves + np.uint64(group[i])]
 
 
 @kernel
@@ -178,22 +184,9 @@ def weigh_logistic(label, u, score, w, total):
     one = np.float32(1.0)
     for i in range(label.shape[0]):
         m = score[i] if label[i] else -score[i]
-        # exp spelled out, so that the compiler vectorizes it: exp(x) = 2**n * exp(r) with
-        # |r| <= ln(2) / 2, and exp(r) by its series. Beyond 80, u / (1 + exp) is 0 or u anyway.
+        # Beyond 80, u / (1 + exp) is 0 or u anyway.
         x = min(max(np.float32(2.0) * m, np.float32(-80.0)), np.float32(80.0))
-        n = np.floor(x * np.float32(1.4426950408889634) + np.float32(0.5))
-        r = x - n * np.float32(0.693359375) + n * np.float32(2.12194440e-4)
-        p = np.float32(1.0 / 720.0)
-        p = p * r + np.float32(1.0 / 120.0)
-        p = p * r + np.float32(1.0 / 24.0)
-        p = p * r + np.float32(1.0 / 6.0)
-        p = p * r + np.float32(0.5)
-        p = p * r + one
-        p = p * r + one
-        power = np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
-        p = one / (one + p * power)
-        long = p * np.float32(257.0)  # 2**8 + 1: what follows drops 8 of 24 bits
-        w[i] = u[i] * (long - (long - p))
+        w[i] = u[i] * rounded(one / (one + exp32(x)))
     s = 0.0
     q = 0.0
     for i in range(label.shape[0]):

@@ -41,7 +41,7 @@ def boost(
                 notifier.tell(Converged, model, reason="converged")
                 return _best(model, validation, params)
         else:
-            model = model.with_tree(grown.tree)
+            model = model.with_tree(*grown.trees)
             scores = validation.look(model) if validation is not None else {}
             stop = notifier.tell(
                 TreeAdded,
@@ -49,7 +49,7 @@ def boost(
                 model=model,
                 gamma=grown.gamma,
                 gamma_certified=grown.gamma_certified,
-                n_rules=len(grown.tree.feature),
+                n_rules=grown.n_rules,
                 n_proved=grown.n_proved,
                 run_rows=grown.run_rows,
                 scores=scores,

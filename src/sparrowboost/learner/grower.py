@@ -23,7 +23,7 @@ from sparrowboost.learner.stopping import (
     stand_out,
 )
 from sparrowboost.model.model import Model
-from sparrowboost.model.tree import GrownTree
+from sparrowboost.model.tree import Grown, GrownTree
 from sparrowboost.sampling.sample import BLOCK_ROWS
 
 gain_of = attrgetter("gain")
@@ -65,8 +65,11 @@ class Grower(Protocol):
         """Resume from a state."""
         ...
 
-    def grow(self, model: Model) -> GrownTree | None:
-        """The next tree, or None if nothing in the sample stands out from noise."""
+    def grow(self, model: Model) -> Grown | None:
+        """The next tree, or None if nothing in the sample stands out from noise.
+
+        Of more than two classes, the next tree of each.
+        """
         ...
 
 
@@ -119,7 +122,11 @@ class AdaptiveGrower:
         self._fitted = state["grower"][2:].copy()
 
     def grow(self, model: Model) -> GrownTree | None:
-        trees = (self._grow(model, features) for features in self._draws.of_tree(model.n_trees))
+        return self.grow_tree(model, model.n_trees)
+
+    def grow_tree(self, model: Model, number: int) -> GrownTree | None:
+        """The next tree; its number decides which features are drawn."""
+        trees = (self._grow(model, features) for features in self._draws.of_tree(number))
         return next((tree for tree in trees if tree is not None), None)
 
     def _grow(self, model: Model, features: TreeFeatures) -> GrownTree | None:

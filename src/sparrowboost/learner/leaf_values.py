@@ -13,6 +13,7 @@ from sparrowboost.learner.monotone import Monotone
 from sparrowboost.learner.number_scanner import NumberScanner
 from sparrowboost.model.losses import Loss
 from sparrowboost.model.regression import Huber, RegressionLoss
+from sparrowboost.model.softmax import Softmax
 from sparrowboost.model.tree import TreeBuilder
 
 Floats = npt.NDArray[np.float64]
@@ -31,12 +32,12 @@ def label_values(loss: Loss) -> LeafValues:
     return of
 
 
-def number_values(loss: RegressionLoss) -> LeafValues:
-    """Those of rows with numbers to predict."""
+def number_values(loss: RegressionLoss | Softmax) -> LeafValues:
+    """Those of rows with gradients: of numbers to predict, or of several classes."""
 
     def of(scanner: NumberScanner) -> tuple[Floats, Values]:
         sums = scanner.leaf_sums()
-        if loss.by_rows:
+        if isinstance(loss, RegressionLoss) and loss.by_rows:
             # Of several leaves together, such as bounds need: the mean of their values.
             weight = np.maximum(sums[:, 1], np.finfo(np.float64).tiny)
             return np.column_stack((weight * row_values(loss, scanner), weight)), _ratio

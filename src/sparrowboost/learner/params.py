@@ -19,12 +19,20 @@ from sparrowboost.learner.stopping import L2, RHO, SIGMA
 from sparrowboost.model.losses import LOSSES
 from sparrowboost.model.metrics import METRICS, Given, default_metric, find_metric
 from sparrowboost.model.regression import REGRESSION_LOSSES
+from sparrowboost.model.softmax import Softmax
 from sparrowboost.runtime.budget import DEFAULT_LEAVES
 from sparrowboost.runtime.errors import DataError
 
 STOPPING = ("adaptive", "paper")
 AUTO = "auto"  # the loss, or the metric, that a task has by default
 
+# What labels may be, and the losses for them; the first is the default.
+TWO, MANY, NUMBERS = "two classes", "more than two classes", "numbers"
+LOSSES_FOR = {
+    TWO: tuple(LOSSES),
+    MANY: (Softmax.name,),
+    NUMBERS: tuple(REGRESSION_LOSSES),
+}
 
 RENAMED = {"category_charge": "category_penalty"}  # old names, which work with a warning
 
@@ -48,8 +56,9 @@ class Params:
     Parameters
     ----------
     n_estimators : int
-        Maximum number of trees. 100, as in XGBoost and LightGBM; training ends earlier if it
-        converges. Use more with a smaller learning_rate; with early stopping, more than needed.
+        Maximum number of trees; of more than two classes, of trees for each. 100, as in XGBoost and
+        LightGBM; training ends earlier if it converges. Use more with a smaller learning_rate; with
+        early stopping, more than needed.
     learning_rate : float
         Share of each leaf's optimal step that is taken. 0.1, as in LightGBM. A smaller rate needs
         more trees, and each sample then lasts for more of them.
@@ -72,9 +81,10 @@ class Params:
     loss : str
         For two classes, "logistic" or "exponential". "logistic" has bounded weights, so wrong
         labels cannot dominate the sample; "exponential" is AdaBoost's and the paper's, for
-        comparison. For numbers, "squared_error" (the mean), "absolute_error" (the median), "huber"
-        (a mean that outliers do not move), "quantile"; "poisson" (counts), "gamma" (positive
-        numbers) and "tweedie" (positive numbers and zeros). "auto": "logistic", or "squared_error".
+        comparison. For more than two classes, "softmax". For numbers, "squared_error" (the mean),
+        "absolute_error" (the median), "huber" (a mean that outliers do not move), "quantile";
+        "poisson" (counts), "gamma" (positive numbers) and "tweedie" (positive numbers and zeros).
+        "auto": "logistic", "softmax" or "squared_error".
         Or a loss of your own for numbers: a function of targets and scores that returns the first
         and the second derivative by the score, or an object with such a method, `derivatives`, and
         perhaps `losses`.
@@ -109,11 +119,13 @@ class Params:
         score does not improve on the largest sample either. None: train all trees; no validation
         rows are needed.
     eval_metric : str
-        The metric for early stopping. For two classes, "log_loss", "auc", "average_precision" or
-        "exponential_loss"; for numbers, "rmse", "mae", "r2" or "loss", the mean of the training's
-        own. "auto" is what the loss minimises. "auc" and "average_precision" sort the validation
-        rows after each tree, which takes time. The latter tells more where positives are rare. Or a
-        function like those of scikit-learn, of labels, predictions and `sample_weight`.
+        The metric for early stopping. For classes, "log_loss", "auc", "average_precision" or
+        "accuracy"; for two of them, also "exponential_loss"; for numbers, "rmse", "mae", "r2" or
+        "loss", the mean of the training's own. "auto" is what the loss minimises. "auc" and
+        "average_precision" sort the validation rows after each tree, which takes time; of more than
+        two classes, they are means over the classes, each against the rest. The latter tells more
+        where positives are rare. Or a function like those of scikit-learn, of labels, predictions
+        and `sample_weight`.
 
     Other Parameters
     ----------------
@@ -181,7 +193,7 @@ class Params:
         self._number("alpha", 0, 1)
         self._number("power", 1, 2)
         if not (callable(self.loss) or hasattr(self.loss, "derivatives")):
-            self._one_of("loss", (AUTO, *LOSSES, *REGRESSION_LOSSES))
+            self._one_of("loss", (AUTO, *(loss for of in LOSSES_FOR.values() for loss in of)))
         self._one_of("stopping", STOPPING)
         if callable(self.eval_metric):
             find_metric(self.eval_metric)  # says which way it is better
@@ -193,30 +205,18 @@ class Params:
                 "or keep stopping='adaptive'."
             )
 
-    def for_task(self, task: str) -> Params:
+    def for_task(self, task: str, n_classes: int | None = 2) -> Params:
         """These parameters with the loss and the metric that "auto" means for a task.
 
-        A DataError if they are for another task.
+        A DataError if they are for another task. `n_classes`: None if it is not known yet.
         """
-        numbers = task == "regression"
-        what, losses = ("numbers", REGRESSION_LOSSES) if numbers else ("classes", LOSSES)
-        loss = next(iter(losses)) if self.loss == AUTO else self.loss
-        if not isinstance(loss, str) and not numbers:
-            raise DataError(
-                "a loss of your own is for regression; ingest with task='regression', and labels "
-                "that are numbers."
-            )
-        if isinstance(loss, str) and loss not in losses:
-            other = "classification" if numbers else "regression"
-            raise DataError(
-                f"loss={loss!r} is for {other}, but the labels of this data set are {what}; give "
-                f"one of {', '.join(losses)}, or ingest with task={other!r}."
-            )
+        kind = NUMBERS if task == "regression" else (MANY if (n_classes or 2) > 2 else TWO)
+        loss = self._loss_for(kind, known=n_classes is not None)
         metric = default_metric(loss) if self.eval_metric == AUTO else self.eval_metric
-        if isinstance(metric, str) and METRICS[metric].regression != numbers:
-            known = [m.name for m in METRICS.values() if m.regression == numbers]
+        if isinstance(metric, str) and not METRICS[metric].judges(kind == NUMBERS, kind == MANY):
+            known = [m.name for m in METRICS.values() if m.judges(kind == NUMBERS, kind == MANY)]
             raise DataError(
-                f"eval_metric={metric!r} does not judge predictions of {what}; give one of "
+                f"eval_metric={metric!r} does not judge predictions of {kind}; give one of "
                 f"{', '.join(known)}."
             )
         if metric == "loss" and not isinstance(loss, str) and not hasattr(loss, "losses"):
@@ -224,7 +224,37 @@ class Params:
                 "eval_metric='loss' needs the losses of rows, and your loss has derivatives only; "
                 "give it a method losses(target, score), or pass another eval_metric."
             )
+        signs = self.monotone_constraints
+        values = signs.values() if isinstance(signs, Mapping) else signs
+        if kind == MANY and values is not None and any(values):
+            raise DataError(
+                "monotone_constraints are for two classes or numbers: a probability among more "
+                "than two classes may fall while its score rises. Leave them out, or train one "
+                "class against the rest with positive=."
+            )
         return replace(self, loss=loss, eval_metric=metric)
+
+    def _loss_for(self, kind: str, *, known: bool) -> Any:
+        """The loss for labels of this kind; a DataError if it is for another."""
+        loss = LOSSES_FOR[kind][0] if self.loss == AUTO else self.loss
+        if not isinstance(loss, str):
+            if kind == NUMBERS:
+                return loss
+            raise DataError(
+                "a loss of your own is for regression; ingest with task='regression', and labels "
+                "that are numbers."
+            )
+        if loss in LOSSES_FOR[kind] or (not known and loss in LOSSES_FOR[MANY]):
+            return loss
+        other = next(other for other, losses in LOSSES_FOR.items() if loss in losses)
+        advice = ""
+        if NUMBERS in (kind, other):
+            task = "classification" if kind == NUMBERS else "regression"
+            advice = f", or ingest with task={task!r}"
+        raise DataError(
+            f"loss={loss!r} is for {other}, but the labels of this data set are {kind}; give one "
+            f"of {', '.join(LOSSES_FOR[kind])}{advice}."
+        )
 
     def _whole(self, name: str, low: int, may_be: Any = ()) -> None:
         value = getattr(self, name)

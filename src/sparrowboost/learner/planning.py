@@ -67,7 +67,8 @@ def plan_training(
 
     `reading`: bytes that an ingest takes meanwhile.
     """
-    params = params.for_task("regression" if dataset.targeted else "classification")
+    params = params.for_task(dataset.task, dataset.n_classes)
+    n_scores = dataset.n_classes if dataset.n_classes > 2 else 1
     libraries = held()
     d, n = dataset.n_features, dataset.n_rows
     n_extra, targeted = dataset.n_extra, dataset.targeted
@@ -81,14 +82,16 @@ def plan_training(
             params.max_leaves,
             n_extra=n_extra,
             n_bands=dataset.n_bands,
+            n_scores=n_scores,
         ),
         **({"reading": reading} if reading else {}),
     }
-    pair, wanted = pair_bytes(d, n_extra=n_extra, targeted=targeted), params.sample_size
+    row: dict[str, Any] = {"n_extra": n_extra, "targeted": targeted, "n_scores": n_scores}
+    pair, wanted = pair_bytes(d, **row), params.sample_size
     least = min(n, MIN_ROWS if wanted == "auto" else wanted)
     # Validation rows are thinned out where there is little room: samples may have the other half,
     # or what they need.
-    sets, watched = sets_of(valid), validation_row_bytes(d, params.eval_metric)
+    sets, watched = sets_of(valid), validation_row_bytes(d, params.eval_metric, n_scores)
     # Of sources that are no data sets it is not known yet.
     n_valid = sum(each.n_rows if isinstance(each, Dataset) else limit for each in sets)
     least_valid = watched * BLOCK_ROWS * len(sets)
@@ -97,7 +100,7 @@ def plan_training(
     valid_bytes = max(valid_bytes, least_valid)
     room = free - valid_bytes
     small = n * d <= WHOLE_VALUES if wanted == "auto" else wanted >= n
-    whole = n * whole_row_bytes(d, n_extra=n_extra, targeted=targeted)
+    whole = n * whole_row_bytes(d, **row)
     if small and whole <= room:
         return _made(limit, fixed, valid_bytes, whole, Sizes(n, n, whole=True))
     first, most = (FIRST_ROWS, n) if wanted == "auto" else (wanted, wanted)

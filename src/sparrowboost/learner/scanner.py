@@ -299,7 +299,7 @@ class Scanner:
                 part,
                 BLOCK_ROWS,
                 len(value),
-                self.sample.score,
+                self.sample.score_of_tree,
             )
             for block in part:
                 self.sample.mark(int(block), self._n_trees + 1)

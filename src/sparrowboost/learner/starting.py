@@ -15,6 +15,7 @@ from sparrowboost.model.losses import base_score
 from sparrowboost.model.model import Model, check_model, load_model
 from sparrowboost.model.own_loss import OwnLoss
 from sparrowboost.model.regression import fit_loss
+from sparrowboost.model.softmax import softmax_of
 from sparrowboost.readers.labels import MAX_WEIGHT
 from sparrowboost.runtime.errors import DataError, MemoryLimitError
 from sparrowboost.runtime.progress import Progress
@@ -25,6 +26,7 @@ from sparrowboost.store.views import ReweightedRows
 FIRST_OF_LABEL = 1_000  # rows of each label that the first stage must have
 BASE_BLOCKS = 4  # of each band, from which the constant score for numbers is found
 BASE_ROWS = 1 << 18  # of them
+SHOWN = 10  # labels in a message
 LARGE_SAMPLE = 1 << 20  # rows that must fit in samples beside the reading of the source
 
 
@@ -70,13 +72,15 @@ def check_classes(model: Model, dataset: Dataset) -> None:
     """A DataError if a model to go on from has other classes than the data set."""
     if model.classes != dataset.classes:
         raise DataError(
-            f"init_model tells {_pair(model.classes)} apart, but the data set has "
-            f"{_pair(dataset.classes)}; labels must be the same."
+            f"init_model tells {_named(model.classes)} apart, but the data set has "
+            f"{_named(dataset.classes)}; labels must be the same."
         )
 
 
-def _pair(classes: tuple[Any, ...]) -> str:
-    return " and ".join(map(repr, classes))
+def _named(classes: tuple[Any, ...]) -> str:
+    """Labels for messages: the first ones, if they are many."""
+    shown = [*map(repr, classes[:SHOWN]), *(["..."] if len(classes) > SHOWN else [])]
+    return f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def start_model(dataset: Dataset, params: Params) -> Model:
@@ -86,6 +90,9 @@ def start_model(dataset: Dataset, params: Params) -> Model:
         base = base_score(*label_weights(dataset))
         return Model(*of, params.loss, base, label_name=name)
     target, weight = some_targets(dataset)
+    softmax = softmax_of(dataset.classes)
+    if softmax is not None:
+        return Model(*of, softmax.name, softmax.base_scores(target, weight), label_name=name)
     own = None if isinstance(params.loss, str) else OwnLoss(params.loss)
     loss = own or fit_loss(params.loss, target, weight, alpha=params.alpha, power=params.power)
     base = loss.base_score(target, weight)

@@ -10,6 +10,7 @@ from typing import Any
 
 from sparrowboost.learner.boost import boost
 from sparrowboost.learner.checkpoint import STRATA, Checkpoint, Owner, Saver, first_trees, identity
+from sparrowboost.learner.class_grower import ClassGrower
 from sparrowboost.learner.events import Callback
 from sparrowboost.learner.evidence import Slots
 from sparrowboost.learner.features import FeatureDraws
@@ -39,7 +40,7 @@ from sparrowboost.learner.validation import (
     make_validation,
     sets_of,
 )
-from sparrowboost.learner.warm_up import warm_up, warm_up_numbers
+from sparrowboost.learner.warm_up import warm_up, warm_up_classes, warm_up_numbers
 from sparrowboost.model.losses import LOSSES, get_loss
 from sparrowboost.model.model import Model
 from sparrowboost.model.predict import BlockBudget
@@ -224,7 +225,7 @@ def settled(params: Params, dataset: Dataset, init: Model | None, valid: Any) ->
     sets_of(valid)
     if params.early_stopping_rounds is not None and valid is None:
         raise DataError("early_stopping_rounds needs validation data; pass valid=...")
-    return params.for_task(dataset.task)
+    return params.for_task(dataset.task, dataset.n_classes)
 
 
 def load_kernels(params: Params, dataset: Dataset) -> None:
@@ -233,6 +234,8 @@ def load_kernels(params: Params, dataset: Dataset) -> None:
     warm_up(some_columns=some_columns)
     if dataset.targeted:
         warm_up_numbers(some_columns=some_columns)
+    if dataset.n_classes > 2:
+        warm_up_classes()
 
 
 def read_validation(
@@ -257,7 +260,7 @@ def read_validation(
 
 def make_scanner(params: Params, slots: Slots, workers: WorkerPool, *, whole: bool) -> Scanner:
     """The scanner for the loss: of numbers, or of two classes."""
-    if params.loss not in LOSSES:
+    if params.loss not in LOSSES:  # of several classes, too: each has gradients
         return NumberScanner(slots, params.max_leaves, workers)
     curved = whole and params.loss == "logistic" and params.stopping == "adaptive"
     return Scanner(slots, params.max_leaves, workers, curved=curved)
@@ -282,13 +285,23 @@ class GrowerMaker:
         p, monotone, draws = self._params, self._monotone, self._draws
         if p.stopping == "paper":
             return PaperGrower(scanner, Paper(self.slots, p.sigma, monotone=monotone), p, draws)
+        classes, loss = model.softmax, model.regression
+        n_trees = 1 if classes is None else classes.n_classes
+        # Sigma bounds the false proofs of a round: each of its trees has an equal share.
         finder = SplitFinder(
-            self.slots, sigma=p.sigma, l2=p.l2, charge=p.category_penalty, monotone=monotone
+            self.slots,
+            sigma=p.sigma / n_trees,
+            l2=p.l2,
+            charge=p.category_penalty,
+            monotone=monotone,
         )
-        loss = model.regression
-        values = label_values(get_loss(model.loss)) if loss is None else number_values(loss)
-        rule = Adaptive(p.rho)
-        return AdaptiveGrower(scanner, finder, rule, values, p, exact=exact, draws=draws)
+        slopes = classes or loss
+        values = label_values(get_loss(model.loss)) if slopes is None else number_values(slopes)
+        how = finder, Adaptive(p.rho), values, p
+        growers = [AdaptiveGrower(scanner, *how, exact=exact, draws=draws) for _ in range(n_trees)]
+        if not isinstance(scanner, NumberScanner) or classes is None:
+            return growers[0]
+        return ClassGrower(scanner, growers)
 
 
 def plan(
@@ -311,7 +324,10 @@ def plan(
     >>> print(str(plan(ds, memory_limit="2GB")).splitlines()[-1])
     all 100 rows in memory
     """
-    p, limit = Params.make(**params).for_task(dataset.task), apply_limit(memory_limit)
+    p, limit = (
+        Params.make(**params).for_task(dataset.task, dataset.n_classes),
+        apply_limit(memory_limit),
+    )
     load_kernels(p, dataset)
     release()
     n_jobs = check_jobs(n_jobs)

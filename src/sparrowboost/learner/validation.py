@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.kernels.metrics import add_losses
-from sparrowboost.kernels.scores import apply_trees
+from sparrowboost.model.forest import add_rounds
 from sparrowboost.model.labelled import read_labelled
 from sparrowboost.model.losses import MAX_MARGIN
 from sparrowboost.model.metrics import Given, find_metric, regression_scores
@@ -29,11 +29,14 @@ NO_WEIGHT = np.empty(0, np.float32)
 RANK_BYTES = 80  # of a row while a metric ranks: its rank, cumulated sums
 
 
-def validation_row_bytes(n_features: int, metric: Given) -> int:
-    """Bytes of a validation row: bins, label, weight, score, and memory for the metric."""
+def validation_row_bytes(n_features: int, metric: Given, n_scores: int = 1) -> int:
+    """Bytes of a validation row: bins, label, weight, scores, and memory for the metric."""
     of_metric = find_metric(metric)
     work = RANK_BYTES * (of_metric.ranks or of_metric.own)
-    return n_features + 1 + 4 + 4 + work + 4 * (of_metric.regression or of_metric.own)
+    if n_scores > 1:  # a target; and where the metric needs them, probabilities
+        work += 4 + 8 * n_scores * (of_metric.ranks or of_metric.own)
+    targets = 4 * (of_metric.regression or of_metric.own)
+    return n_features + 1 + 4 + 4 * n_scores + work + targets
 
 
 def sets_of(valid: Any) -> list[Any]:
@@ -53,7 +56,7 @@ def make_validation(
     model: Model,
     metric: Given,
     max_bytes: int,
-    class_weight: tuple[float, float] | None,
+    class_weight: tuple[float, ...] | None,
     workers: WorkerPool,
     read: ReadOptions,
     budget: BlockBudget | None = None,
@@ -84,8 +87,8 @@ class Validation:
         The metric that selects the best number of trees.
     max_bytes : int
         If the rows do not fit, every second (fourth, ...) one is used.
-    class_weight : (float, float), optional
-        Factors of the weights of negatives and positives.
+    class_weight : (classes,) float, optional
+        Factors of the weights of the rows of each class.
     workers : WorkerPool, optional
         Threads that share the work; by default, the caller does all of it.
     read : ReadOptions, optional
@@ -100,16 +103,16 @@ class Validation:
         model: Model,
         metric: Given,
         max_bytes: int,
-        class_weight: tuple[float, float] | None = None,
+        class_weight: tuple[float, ...] | None = None,
         workers: WorkerPool | None = None,
         read: ReadOptions | None = None,
         budget: BlockBudget | None = None,
     ) -> None:
-        self._loss, self._workers = model.regression, workers
+        self._loss, self._softmax, self._workers = model.regression, model.softmax, workers
         self._metric = find_metric(metric, regression=self._loss is not None)
         self.best_score = self._metric.worst
         self.best_trees = 0
-        row_bytes = validation_row_bytes(len(model.binning.features), metric)
+        row_bytes = validation_row_bytes(len(model.binning.features), metric, model.n_scores)
         max_rows = max(BLOCK_ROWS, max_bytes // row_bytes)
         if isinstance(valid, Dataset):
             blocks = _stored(valid, model, max_rows)
@@ -119,16 +122,20 @@ class Validation:
         self._bins, self._label, self._weight = rows.bins, rows.label, rows.weight
         self._target = rows.target
         self._middle = 0.0 if rows.target is None else float(rows.target.mean(dtype=np.float64))
+        # Which of the classes a row has; of numbers, their band.
+        label = self._label
+        if self._softmax is not None and rows.target is not None:
+            label = rows.target.astype(np.uint8)
         if class_weight is not None:
-            factor = np.array(class_weight, np.float32)[self._label]
+            factor = np.array(class_weight, np.float32)[label]
             self._weight = factor if self._weight is None else factor * self._weight
-        sums = np.bincount(self._label, self._weight, 2)
-        if not sums.any() or not len(self._label):
+        sums = np.bincount(label, self._weight, max(2, len(model.classes)))
+        if not sums.any() or not len(label):
             raise DataError("all rows of the validation data have weight 0; pass positive weights.")
-        if self._metric.ranks and not sums.all():
+        if self._metric.ranks and np.count_nonzero(sums) < 2:
             raise DataError(
                 f"the validation data has only one label ({model.classes[int(sums.argmax())]!r}), "
-                f"for which {self._metric.title} is undefined; pass rows of both labels, or "
+                f"for which {self._metric.title} is undefined; pass rows of others, too, or "
                 "eval_metric='log_loss'."
             )
         if metric == "r2" and rows.target is not None and np.ptp(rows.target) == 0:
@@ -136,7 +143,7 @@ class Validation:
                 f"all labels of the validation data are {rows.target[0]:g}, for which R2 is "
                 "undefined; pass other rows, or eval_metric='rmse'."
             )
-        self._score = np.full(len(self._label), model.base_score, np.float32)
+        self._score = np.ascontiguousarray(model.start_scores(len(self._label)).T)
         self._seen = 0
 
     other_scores: tuple[dict[str, float], ...] = ()  # of sets that decide nothing
@@ -176,15 +183,11 @@ class Validation:
                 job()
         self._seen = model.n_trees
         metric = self._metric
-        if self._loss is not None:
-            scores = regression_scores(totals.sum(0))
-        else:
-            weight, log_loss, exponential_loss = totals.sum(0).tolist()
-            scores = {"log_loss": log_loss / weight, "exponential_loss": exponential_loss / weight}
+        scores = self._scores_of(totals.sum(0))
         if metric.own or metric.name not in scores:
             of = self._label if self._target is None else self._target
             own = {} if self._loss is None else {"loss": self._loss}
-            scores[metric.name] = metric.compute(of, self._score, self._weight, **own)
+            scores[metric.name] = metric.compute(of, self._score.T, self._weight, **own)
         value = scores[metric.name]
         if math.isnan(value):
             raise DataError(
@@ -195,15 +198,24 @@ class Validation:
             self.best_score, self.best_trees = value, model.n_trees
         return scores
 
+    def _scores_of(self, sums: npt.NDArray[np.float64]) -> dict[str, float]:
+        """The metrics that follow from sums over the rows."""
+        if self._loss is not None:
+            return regression_scores(sums)
+        weight, log_loss, other = sums.tolist()
+        name = "exponential_loss" if self._softmax is None else "accuracy"
+        return {"log_loss": log_loss / weight, name: other / weight}
+
     def _look_at(self, rows: slice, model: Model, total: npt.NDArray[np.float64]) -> None:
         """Update the scores of some rows, and add up their losses."""
-        score = self._score[rows]
-        apply_trees(self._bins[rows], *model.forest.arrays, self._seen, model.n_trees, score)
+        score = self._score[..., rows]
+        add_rounds(model.forest.arrays, self._bins[rows], self._seen, model.n_trees, score)
         weight = NO_WEIGHT if self._weight is None else self._weight[rows]
-        if self._loss is None:
+        if self._target is None:
             add_losses(self._label[rows], score, weight, MAX_MARGIN, total)
-        else:
-            assert self._target is not None
+        elif self._softmax is not None:
+            self._softmax.add_losses(self._target[rows], score, weight, total)
+        elif self._loss is not None:
             self._loss.add_losses(self._target[rows], score, weight, self._middle, total)
 
 
@@ -284,7 +296,7 @@ def _joined(parts: list[Block], step: int) -> Block:
 def _stored(data: Dataset, model: Model, max_rows: int) -> Iterator[Block]:
     """Binned rows; those of a label are in random order, so the first ones will do."""
     same = data.binning is model.binning or data.binning.to_json() == model.binning.to_json()
-    if not same or data.classes != model.classes or data.targeted != bool(model.regression):
+    if not same or data.classes != model.classes or data.task != model.task:
         raise DataError(
             f"{data.path}: the validation data was ingested separately, so its bins or labels "
             "differ from the training data's; pass its source, or a part of the training data "

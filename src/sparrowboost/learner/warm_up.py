@@ -80,3 +80,29 @@ def warm_up_numbers(*, some_columns: bool = False) -> None:
     numbers.add_clipped(y, f, y, *rows, 1, one, 1.0, found)
     numbers.add_number_losses(0, 0.0, 0.0, y, f, y, 0.0, np.zeros(6))
     numbers.add_number_falls(0, 0.0, 0.0, y, f, f, y, np.zeros(2))
+
+
+def warm_up_classes(n_classes: int = 3) -> None:
+    """Load the kernels of training on rows of several classes, too."""
+    from sparrowboost.kernels import classes, draws, scores
+
+    k = n_classes
+    bins, label, one = np.zeros((2, 1), np.uint8), np.zeros(2, np.uint8), np.zeros(k, np.int64)
+    u, (y, w, norm, g, h) = np.ones(2, np.float32), np.zeros((5, 2), np.float32)
+    score, rows = np.zeros((k, 2), np.float32), np.zeros((2, k), np.float32)
+    for each in (score, rows.T, np.zeros((k, 3), np.float32)[:, :2]):
+        classes.weigh_classes(y, each, u, False, 1.0, 1.0, norm, w, np.zeros(4), np.zeros((k, 3)))
+        forest = np.zeros((1, 8), np.uint64), np.zeros(1, np.float32), one, one, one
+        scores.apply_trees(bins, *forest, 0, k, each)
+    scores.apply_trees(bins, *forest, 0, 1, score[0], k)
+    classes.fill_class_slopes(0, k, y, score[0], norm, u, g, h)
+    classes.add_class_losses(y, score, u, np.zeros(3))
+    classes.add_class_falls(y, score, score, u, np.zeros(2))
+    seen, none, place = np.zeros(2, np.int32), np.empty(0, np.float32), np.zeros(2, np.uint32)
+    stratum, which = np.zeros(2, np.uint16), np.zeros(1, np.int64)
+    data = np.zeros((2, 120), np.uint8)
+    chunks = Rows.chunks(data, 2, 1, weighted=True, targeted=True, n_scores=k)
+    given = bins, label, none, rows, seen, y, stratum, place
+    draws.put_rows(*given, 2, *chunks, np.zeros(2, np.int64))
+    draws.keep_rows(bins, label, none, rows, y, which, 0, bins, label, none, score.T, y)
+    draws.shuffle_rows(np.uint64(1), bins, label, u, none, score[:, :2].T, y)

@@ -14,9 +14,10 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from sparrowboost.model.forest import Forest
+from sparrowboost.model.forest import Forest, add_rounds
 from sparrowboost.model.own_loss import OwnLoss
 from sparrowboost.model.regression import REGRESSION_LOSSES, RegressionLoss, regression_loss
+from sparrowboost.model.softmax import Softmax, softmax_of
 from sparrowboost.model.tree import Tree
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.store.binning import Binning
@@ -33,10 +34,13 @@ class Ensemble:
     """
 
     binning: Binning
-    classes: tuple[Any, ...]  # the negative and the positive label; None: any other. () for numbers
+    # The negative and the positive label; None: any other. Or more than two; () for numbers.
+    classes: tuple[Any, ...]
     loss: str
-    base_score: float  # H before any tree: half the log odds, or a number as the loss has it
-    trees: tuple[Tree, ...] = ()
+    # Before any tree: H, half the log odds; or a number as the loss has it; or one for each of more
+    # than two classes.
+    base_score: float | tuple[float, ...]
+    trees: tuple[Tree, ...] = ()  # of more than two classes, one of each, and so on
     label_name: str = "label"
     loss_options: Mapping[str, float] = field(default_factory=dict)  # of a loss of numbers
     own_loss: OwnLoss | None = None  # the user's, while training; files do not have it
@@ -63,20 +67,32 @@ class Ensemble:
         return regression_loss(self.loss, self.loss_options) if self.task == "regression" else None
 
     @property
+    def softmax(self) -> Softmax | None:
+        """The loss, if the model tells more than two classes apart."""
+        return softmax_of(self.classes)
+
+    @property
+    def n_scores(self) -> int:
+        """Scores of a row: one, or one for each of more than two classes."""
+        return len(self.classes) if len(self.classes) > 2 else 1
+
+    @property
     def n_trees(self) -> int:
-        return len(self.trees)
+        """Rounds of boosting: each adds a tree, or one for each of more than two classes."""
+        return len(self.trees) // self.n_scores
 
     @property
     def feature_names(self) -> list[str]:
         return self.binning.names
 
-    def with_tree(self, tree: Tree) -> Self:
-        """The model with one more tree."""
+    def with_tree(self, *trees: Tree) -> Self:
+        """The model with one more tree; of more than two classes, with one more of each."""
         forest = self.forest
-        if forest.n_trees != self.n_trees:  # another model grew from this one already
+        if forest.n_trees != len(self.trees):  # another model grew from this one already
             forest = Forest(self.trees)
-        forest.add(tree)
-        return self._sharing(forest, (*self.trees, tree))
+        for tree in trees:
+            forest.add(tree)
+        return self._sharing(forest, (*self.trees, *trees))
 
     def first(self, n_trees: int | None) -> Self:
         """The model with only its first trees; None: with all."""
@@ -84,17 +100,20 @@ class Ensemble:
             return self
         if not 0 <= n_trees <= self.n_trees:
             raise DataError(f"n_trees={n_trees}: the model has {self.n_trees} trees.")
-        return self._sharing(self.forest, self.trees[:n_trees])
+        return self._sharing(self.forest, self.trees[: n_trees * self.n_scores])
 
     def _sharing(self, forest: Forest, trees: tuple[Tree, ...]) -> Self:
         new = replace(self, trees=trees)
         vars(new)["_forest"] = forest
         return new
 
-    def score(self, bins: Bins) -> npt.NDArray[np.float32]:
-        """(n,) scores H of binned rows."""
-        from sparrowboost.kernels.scores import apply_trees
+    def start_scores(self, n: int) -> npt.NDArray[np.float32]:
+        """(n,) scores of rows before any tree; (n, K) of more than two classes."""
+        shape = n if self.n_scores == 1 else (n, self.n_scores)
+        return np.full(shape, self.base_score, np.float32)
 
-        score = np.full(len(bins), self.base_score, np.float32)
-        apply_trees(bins, *self.forest.arrays, 0, self.n_trees, score)
+    def score(self, bins: Bins) -> npt.NDArray[np.float32]:
+        """(n,) scores H of binned rows; (n, K) of more than two classes."""
+        score = self.start_scores(len(bins))
+        add_rounds(self.forest.arrays, bins, 0, self.n_trees, score.T)
         return score

@@ -68,6 +68,42 @@ class Forest:
         return self._nodes, self._value, self._root, self._depth, self._splits
 
 
+Arrays = tuple[npt.NDArray[Any], ...]  # of a forest
+
+
+def add_rounds(
+    arrays: Arrays,
+    bins: npt.NDArray[np.uint8],
+    first: int,
+    last: int,
+    score: npt.NDArray[np.float32],
+) -> None:
+    """Add the trees of rounds first, ..., last - 1 of boosting to scores.
+
+    Scores are (n,), and a round is a tree; or (k, n) of k classes, and a round has a tree for each:
+    tree r k + c is that of class c in round r.
+    """
+    from sparrowboost.kernels.scores import apply_trees
+
+    k = 1 if score.ndim == 1 else len(score)
+    apply_trees(bins, *arrays, first * k, last * k, score)
+
+
+def add_class_rounds(
+    arrays: Arrays,
+    bins: npt.NDArray[np.uint8],
+    first: int,
+    last: int,
+    score: npt.NDArray[np.float32],
+    number: int,
+) -> None:
+    """The same for the trees of one class; scores are those of all, (k, n)."""
+    from sparrowboost.kernels.scores import apply_trees
+
+    k = len(score)
+    apply_trees(bins, *arrays, first * k + number, last * k, score[number], k)
+
+
 def _groups(tree: Tree) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The group of the rows at each node and each leaf.
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from sparrowboost.model.losses import MAX_MARGIN, probability
 from sparrowboost.model.regression import REGRESSION_LOSSES, RegressionLoss
+from sparrowboost.model.softmax import class_probabilities
 from sparrowboost.runtime.errors import DataError
 
 Floats = npt.NDArray[np.float64]
@@ -26,8 +27,46 @@ Weights = npt.NDArray[np.floating] | None  # (n,) of the rows; None: all count 1
 
 
 def log_loss(label: Labels, score: Scores, weight: Weights = None) -> float:
-    """Mean of -ln p(y), with p = 1 / (1 + exp(-2 H))."""
+    """Mean of -ln p(y), with p = 1 / (1 + exp(-2 H)); of several classes, that of softmax."""
+    if score.ndim == 2:
+        return float(class_means(label, score, weight)[0])
     return float(np.average(row_log_loss(margins(label, score)), weights=weight))
+
+
+def accuracy(label: Labels, score: Scores, weight: Weights = None) -> float:
+    """Share of the rows whose label is predicted.
+
+    Examples
+    --------
+    >>> accuracy(np.array([0, 1, 1]), np.array([-0.5, 0.5, -1.0]))
+    0.6666666666666666
+    """
+    if score.ndim == 2:
+        return float(class_means(label, score, weight)[1])
+    return float(np.average((score > 0) == label.astype(bool), weights=weight))
+
+
+def class_means(label: npt.NDArray[Any], score: Scores, weight: Weights = None) -> Floats:
+    """(2,) the log loss and the accuracy of scores (n, K) of several classes."""
+    from sparrowboost.kernels.classes import add_class_losses
+
+    w = np.empty(0, np.float32) if weight is None else weight.astype(np.float32)
+    total = np.zeros(3)
+    add_class_losses(label.astype(np.float32), score.T, w, total)
+    return total[1:] / total[0]
+
+
+def mean_over_classes(
+    metric: Callable[..., float], label: npt.NDArray[Any], score: Scores, weight: Weights
+) -> float:
+    """The mean of a metric of two classes: of each class that has rows, against the rest.
+
+    The rank of a row is that of its probability of the class.
+    """
+    shares, labels = class_probabilities(score), label.astype(np.intp)
+    present = np.bincount(labels, weight, score.shape[1]) > 0
+    values = [metric(labels == k, shares[:, k], weight) for k in np.flatnonzero(present)]
+    return float(np.mean(values))
 
 
 def exponential_loss(label: Labels, score: Scores, weight: Weights = None) -> float:
@@ -58,6 +97,8 @@ def auc(label: Labels, score: Scores, weight: Weights = None) -> float:
     >>> auc(np.array([0, 1, 0, 1]), np.array([0.1, 0.4, 0.4, 0.9]))
     0.875
     """
+    if score.ndim == 2:  # of several classes: the mean over them, each against the rest
+        return mean_over_classes(auc, label, score, weight)
     if weight is not None:
         return area(*cumulated(label, score, weight))
     # Sorting the scores of each label by themselves is faster than ranking all rows.
@@ -90,6 +131,8 @@ def average_precision(label: Labels, score: Scores, weight: Weights = None) -> f
     >>> average_precision(np.array([0, 1, 0, 1]), np.array([0.1, 0.4, 0.35, 0.9]))
     1.0
     """
+    if score.ndim == 2:
+        return mean_over_classes(average_precision, label, score, weight)
     return mean_precision(*cumulated(label, score, weight))
 
 
@@ -177,10 +220,15 @@ class Metric:
     ranks: bool = False  # needs rows of both labels, and sorts them
     own: bool = False  # the user's, of labels and predictions
     regression: bool = False  # judges predictions of numbers, not of classes
+    only_two: bool = False  # classes
 
     @property
     def worst(self) -> float:
         return math.inf if self.lower_is_better else -math.inf
+
+    def judges(self, numbers: bool, several: bool) -> bool:
+        """Whether it judges predictions of numbers, or of two or of several classes."""
+        return self.regression == numbers and not (several and self.only_two)
 
     def better(self, value: float, than: float) -> bool:
         return value < than if self.lower_is_better else value > than
@@ -196,7 +244,8 @@ METRICS = {
         Metric("log_loss", "log loss", True, log_loss),
         Metric("auc", "AUC", False, auc, ranks=True),
         Metric("average_precision", "average precision", False, average_precision, ranks=True),
-        Metric("exponential_loss", "exponential loss", True, exponential_loss),
+        Metric("accuracy", "accuracy", False, accuracy),
+        Metric("exponential_loss", "exponential loss", True, exponential_loss, only_two=True),
         Metric("rmse", "RMSE", True, partial(regression_score, "rmse"), regression=True),
         Metric("mae", "MAE", True, partial(regression_score, "mae"), regression=True),
         Metric("r2", "R2", False, partial(regression_score, "r2"), regression=True),
@@ -217,8 +266,8 @@ def find_metric(given: Given, *, regression: bool = False) -> Metric:
 
     A function is called with labels, predictions and, if there are weights, `sample_weight`, as
     those of scikit-learn are. Of two classes, labels are 0 and 1, and predictions probabilities of
-    the positive one. Whether less is better is what its attribute `greater_is_better` says, or its
-    name by scikit-learn's convention.
+    the positive one; of more, labels are their numbers, and predictions (n, K). Whether less is
+    better is what its attribute `greater_is_better` says, or its name by scikit-learn's convention.
 
     Examples
     --------
@@ -247,7 +296,11 @@ def find_metric(given: Given, *, regression: bool = False) -> Metric:
         weight: Weights = None,
         loss: RegressionLoss | None = None,
     ) -> float:
-        seen = probability(score) if loss is None else loss.predictions(score)
+        seen: npt.NDArray[np.floating]
+        if score.ndim == 2:
+            seen, target = class_probabilities(score), target.astype(np.int64)
+        else:
+            seen = probability(score) if loss is None else loss.predictions(score)
         weights = {} if weight is None else {"sample_weight": weight}
         return float(given(target, seen, **weights))
 

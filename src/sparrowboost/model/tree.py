@@ -98,3 +98,61 @@ class GrownTree:
     n_proved: int  # splits that the rule proved; others were taken after a full pass
     run_rows: int
     sides: tuple[float, float]  # prediction of the first split on its left and right: 1 or -1
+
+    @property
+    def trees(self) -> tuple[Tree, ...]:
+        """What the model gets: this tree."""
+        return (self.tree,)
+
+    @property
+    def n_rules(self) -> int:
+        """Splits."""
+        return len(self.tree.feature)
+
+
+@dataclass(frozen=True)
+class GrownRound:
+    """The trees of one round of boosting, one for each of several classes; some may be a leaf."""
+
+    parts: tuple[GrownTree | None, ...]  # None: no tree stood out from noise
+
+    @property
+    def trees(self) -> tuple[Tree, ...]:
+        return tuple(constant(0.0) if part is None else part.tree for part in self.parts)
+
+    @property
+    def grown(self) -> list[GrownTree]:
+        """The trees that have splits."""
+        return [part for part in self.parts if part is not None]
+
+    @property
+    def n_rules(self) -> int:
+        """Splits of all trees."""
+        return sum(part.n_rules for part in self.grown)
+
+    @property
+    def n_proved(self) -> int:
+        return sum(part.n_proved for part in self.grown)
+
+    @property
+    def run_rows(self) -> int:
+        """Rows of the longest run."""
+        return max(part.run_rows for part in self.grown)
+
+    @property
+    def gamma(self) -> float:
+        """The mean over the trees."""
+        return float(np.mean([part.gamma for part in self.grown]))
+
+    @property
+    def gamma_certified(self) -> float:
+        """The mean over the trees."""
+        return float(np.mean([part.gamma_certified for part in self.grown]))
+
+
+Grown = GrownTree | GrownRound
+
+
+def constant(value: float) -> Tree:
+    """A tree of one leaf."""
+    return TreeBuilder(1).finish(np.array([value], np.float32))

@@ -34,6 +34,7 @@ BLOCK_STATE = 32  # bytes of a row: order, label, score, weights, positions
 CHUNK_ROWS = 256  # few enough that small draws read many chunks, and enough that each pays off
 BATCH_BYTES = 256 << 10  # of chunks that are read together, and the maximum of one chunk
 CHUNK_ROW_BYTES = 1 + 4 + 4  # label, score, trees seen; and a byte per feature
+SCORE_BYTES = 4  # of each more, where there are several
 STRATA_IN_USE = 22  # of each label or band, each with a chunk that is being filled
 
 # Evidence.
@@ -43,6 +44,7 @@ PART_BYTES = 32 << 20  # of the evidence of all parts
 # Samples.
 SAMPLE_ROW_BYTES = 1 + 4 + 4 + 4 + 2  # label, importance, score, weight, order; a byte per feature
 TARGET_BYTES = 4 + 4  # of a row with a target: gradient, curvature
+NORM_BYTES = 4  # of a row with several scores: from which probabilities follow
 SPARE_ROWS = 1.1  # rows that a draw allocates, as a multiple of those expected
 ESTIMATE_BYTES = 4 + 1  # of the weight estimate of a draw, per row of the sample in use
 MIN_ROWS = 10_000  # of a sample: training makes no sense with fewer
@@ -144,12 +146,15 @@ def chunk_bytes(
     return row * max(1, min(chunk_rows, batch_bytes // row))
 
 
-def strata_bytes(n_features: int, n_jobs: int, *, n_extra: int, n_bands: int = 2) -> int:
+def strata_bytes(
+    n_features: int, n_jobs: int, *, n_extra: int, n_bands: int = 2, n_scores: int = 1
+) -> int:
     """Bytes of the strata's chunks in memory, and of batches that are read.
 
     A draw copies the rows of a chunk that is not yet full, while other threads fill it.
     """
-    chunks = 2 * n_bands * STRATA_IN_USE * chunk_bytes(n_features, n_extra=n_extra)
+    n_numbers = n_extra + n_scores - 1
+    chunks = 2 * n_bands * STRATA_IN_USE * chunk_bytes(n_features, n_extra=n_numbers)
     return chunks + (n_jobs + 2) * 2 * BATCH_BYTES
 
 
@@ -159,20 +164,26 @@ def evidence_bytes(n_slots: int, max_leaves: int) -> int:
     return leaf * max_leaves + max(leaf, min(MAX_PARTS * leaf, PART_BYTES))
 
 
-def sample_row_bytes(n_features: int, *, n_extra: int, targeted: bool = False) -> int:
+def sample_row_bytes(
+    n_features: int, *, n_extra: int, targeted: bool = False, n_scores: int = 1
+) -> int:
     """Bytes of a row of a sample."""
     row = n_features + SAMPLE_ROW_BYTES + NUMBER_BYTES * n_extra
-    return row + TARGET_BYTES * targeted
+    several = SCORE_BYTES * (n_scores - 1) + NORM_BYTES * (n_scores > 1)
+    return row + TARGET_BYTES * targeted + several
 
 
-def whole_row_bytes(n_features: int, *, n_extra: int, targeted: bool = False) -> int:
+def whole_row_bytes(
+    n_features: int, *, n_extra: int, targeted: bool = False, n_scores: int = 1
+) -> int:
     """Bytes of a row if all rows are in memory: packing some features copies their bins."""
-    return sample_row_bytes(n_features, n_extra=n_extra, targeted=targeted) + n_features
+    row = sample_row_bytes(n_features, n_extra=n_extra, targeted=targeted, n_scores=n_scores)
+    return row + n_features
 
 
-def pair_bytes(n_features: int, *, n_extra: int, targeted: bool = False) -> int:
+def pair_bytes(n_features: int, *, n_extra: int, targeted: bool = False, n_scores: int = 1) -> int:
     """Bytes of a row of the sample in use, and of one in the sample that is drawn beside it."""
-    row = sample_row_bytes(n_features, n_extra=n_extra, targeted=targeted)
+    row = sample_row_bytes(n_features, n_extra=n_extra, targeted=targeted, n_scores=n_scores)
     return math.ceil(2 * SPARE_ROWS * row + ESTIMATE_BYTES)
 
 
@@ -185,11 +196,13 @@ def fixed_parts(
     *,
     n_extra: int,
     n_bands: int = 2,
+    n_scores: int = 1,
 ) -> dict[str, int]:
     """The parts of a training whose size does not depend on the limit."""
+    rows = {"n_extra": n_extra, "n_bands": n_bands, "n_scores": n_scores}
     return {
         "blocks on the way": block_bytes(n_features, largest_block, n_jobs, n_extra=n_extra),
-        "strata": strata_bytes(n_features, n_jobs, n_extra=n_extra, n_bands=n_bands),
+        "strata": strata_bytes(n_features, n_jobs, **rows),
         "evidence": evidence_bytes(n_slots, max_leaves),
     }
 

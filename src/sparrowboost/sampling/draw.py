@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.kernels.draws import keep_rows, pick_rows
-from sparrowboost.kernels.scores import apply_trees
+from sparrowboost.model.forest import Arrays, add_rounds
 from sparrowboost.sampling.sample import keep_every_second
 from sparrowboost.sampling.strata import Picked, Rows
 
@@ -26,14 +26,14 @@ def are_counts(weight: npt.NDArray[np.float32]) -> bool:
     return all(part.max() <= MAX_COUNT and (part == np.floor(part)).all() for part in parts)
 
 
-def catch_up(rows: Rows, forest: tuple[npt.NDArray[Any], ...], n_trees: int) -> None:
+def catch_up(rows: Rows, forest: Arrays, n_trees: int) -> None:
     """Add to each row's score the trees that it does not hold yet."""
     seen = rows.seen
     # A chunk's rows were put there by one draw, or a few: runs of rows have seen the same trees.
     starts = np.flatnonzero(np.diff(seen, prepend=-1))
     for start, stop in zip(starts, [*starts[1:], len(seen)], strict=True):
         part = slice(start, stop)
-        apply_trees(rows.bins[part], *forest, int(seen[start]), n_trees, rows.score[part])
+        add_rounds(forest, rows.bins[part], int(seen[start]), n_trees, rows.score[part].T)
     seen[:] = n_trees
 
 
@@ -60,28 +60,34 @@ class DrawBuffer:
     """The rows kept so far of a sample that is being drawn."""
 
     def __init__(
-        self, capacity: int, n_features: int, *, weighted: bool, targeted: bool = False
+        self,
+        capacity: int,
+        n_features: int,
+        *,
+        weighted: bool,
+        targeted: bool = False,
+        n_scores: int = 1,
     ) -> None:
         self.n, self.capacity = 0, capacity
         self._bins = np.empty((capacity, n_features), np.uint8)
         self._label = np.empty(capacity, np.uint8)
         self._copies = np.empty(capacity, np.float32)
         self._weight = np.empty(capacity * weighted, np.float32)
-        self._score = np.empty(capacity, np.float32)
+        self._score = np.empty((n_scores, capacity) if n_scores > 1 else capacity, np.float32)
         self._target = np.empty(capacity * targeted, np.float32)
 
     def add(
         self, rows: Rows, which: npt.NDArray[np.int64], copies: npt.NDArray[np.float32]
     ) -> None:
         given = rows.bins, rows.label, rows.weight, rows.score, rows.target, which, self.n
-        keep_rows(*given, self._bins, self._label, self._weight, self._score, self._target)
+        keep_rows(*given, self._bins, self._label, self._weight, self._score.T, self._target)
         self._copies[self.n : self.n + len(which)] = copies
         self.n += len(which)
 
     def halve(self, odd: int) -> None:
         """Keep every second row, each for two."""
         for part in (
-            self._bins, self._label, self._copies, self._weight, self._score, self._target,
+            self._bins, self._label, self._copies, self._weight, self._score.T, self._target,
         ):  # fmt: skip
             if len(part):
                 keep_every_second(part, odd, self.n)
@@ -89,10 +95,13 @@ class DrawBuffer:
         self._copies[: self.n] *= 2
 
     def parts(self) -> tuple[npt.NDArray[Any], ...]:
-        """Bins, labels, copies, weights, scores and targets of the rows kept."""
+        """Bins, labels, copies, weights, scores and targets of the rows kept.
+
+        Scores of several classes are (K, n).
+        """
         n = self.n
-        weight, target = self._weight[:n], self._target[:n]
-        return self._bins[:n], self._label[:n], self._copies[:n], weight, self._score[:n], target
+        weight, score, target = self._weight[:n], self._score[..., :n], self._target[:n]
+        return self._bins[:n], self._label[:n], self._copies[:n], weight, score, target
 
 
 class RowPicker:

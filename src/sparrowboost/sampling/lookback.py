@@ -24,9 +24,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sparrowboost.kernels.scores import apply_trees
+from sparrowboost.model.forest import add_rounds
 from sparrowboost.model.model import Model
-from sparrowboost.model.tree import GrownTree
+from sparrowboost.model.tree import Grown
 from sparrowboost.runtime.threads import WorkerPool
 from sparrowboost.sampling.sample import Sample, Scores
 
@@ -60,9 +60,9 @@ class Mark:
         self._sample, self._workers = sample, workers
         self._first = sample.n_trees if model is None else model.n_trees
         self._before = self._loss_of_all(model)
-        self._grown: list[GrownTree] = []
+        self._grown: list[Grown] = []
 
-    def note(self, grown: GrownTree) -> None:
+    def note(self, grown: Grown) -> None:
         """Note a tree that was added."""
         self._grown.append(grown)
 
@@ -95,11 +95,11 @@ class Mark:
 
     def _before_trees(self, fresh: Sample, rows: slice, model: Model) -> Scores:
         """Scores of some fresh rows without the trees that were noted."""
-        before = fresh.score[rows].copy()
+        before = fresh.score[..., rows].copy()
         if fresh.n_trees > self._first:  # drawn when some of these trees were there
             values = np.zeros_like(before)
             trees = self._first, fresh.n_trees
-            apply_trees(fresh.bins[rows], *model.forest.arrays, *trees, values)
+            add_rounds(model.forest.arrays, fresh.bins[rows], *trees, values)
             before -= values
         return before
 
@@ -109,7 +109,7 @@ class Mark:
         score = self._before_trees(fresh, slice(0, n), model)
         for number, grown in enumerate(self._grown, self._first):
             edges.append(fresh.first_edge(grown, n, score))
-            apply_trees(fresh.bins[:n], *model.forest.arrays, number, number + 1, score)
+            add_rounds(model.forest.arrays, fresh.bins[:n], number, number + 1, score)
         return float(np.mean(edges))
 
     def _loss_of_all(self, model: Model | None) -> float:

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.model.regression import RegressionLoss
-from sparrowboost.model.tree import GrownTree
+from sparrowboost.model.tree import Grown, GrownTree
 from sparrowboost.sampling.sample import Sample, Scores, first_sides
 from sparrowboost.store.lookup import Bins
 
@@ -47,7 +47,7 @@ class DrawScale(NamedTuple):
         return cls(MOST * slope, FLOOR * slope / curvature, unit if unit > 0 else slope)
 
 
-def slope_unit(loss: RegressionLoss, scale: DrawScale) -> float:
+def slope_unit(loss: Any, scale: DrawScale) -> float:
     """The power of two that g is divided by: dividing by it is exact."""
     return math.ldexp(1.0, math.frexp(scale.unit)[1]) if loss.has_unit else 1.0
 
@@ -72,6 +72,14 @@ def weigh_numbers(
     unit = slope_unit(loss, scale)
     most, floor = scale.most / unit, scale.floor / unit
     weigh_derivatives(u, counted, unit, most, floor, unit / scale.unit, g, h, w, total)
+
+
+def edge_of_slopes(grown: GrownTree, bins: Bins, g: Scores) -> float:
+    """The advantage that a tree's first split has on other rows, of these gradients."""
+    right, left = np.bincount(first_sides(grown, bins), g, 2).tolist()
+    size = float(np.abs(g).sum(dtype=np.float64))
+    edge = grown.sides[0] * left + grown.sides[1] * right
+    return 0.5 * edge / size if size > 0 else 0.0
 
 
 class NumberSample(Sample):
@@ -100,7 +108,7 @@ class NumberSample(Sample):
         u: Scores,
         score: Scores,
         n_trees: int,
-        loss: RegressionLoss,
+        loss: Any,
         *,
         target: Scores,
         scale: DrawScale,
@@ -181,14 +189,12 @@ class NumberSample(Sample):
         target, score, u = self.target[rows], self.score[rows], self.u[rows]
         self.number_loss.add_falls(target, before, score, u, total)
 
-    def first_edge(self, grown: GrownTree, n: int, score: Scores) -> float:
+    def first_edge(self, grown: Grown, n: int, score: Scores) -> float:
+        assert isinstance(grown, GrownTree)
         g, h = np.empty(n, np.float32), np.empty(n, np.float32)
         self.number_loss.fill_slopes(self.target[:n], score, g, h)
         g *= self.u[:n]
-        right, left = np.bincount(first_sides(grown, self.bins[:n]), g, 2).tolist()
-        size = float(np.abs(g).sum(dtype=np.float64))
-        edge = grown.sides[0] * left + grown.sides[1] * right
-        return 0.5 * edge / size if size > 0 else 0.0
+        return edge_of_slopes(grown, self.bins[:n], g)
 
     # -- checkpoint --------------------------------------------------------------------------------
 

@@ -8,9 +8,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from sparrowboost.model.forest import Forest
+from sparrowboost.model.forest import Forest, add_rounds
 from sparrowboost.model.losses import MAX_MARGIN
-from sparrowboost.model.tree import GrownTree, goes_left
+from sparrowboost.model.tree import Grown, GrownTree, goes_left
 from sparrowboost.store.lookup import Bins
 
 # Rows of a block have 16-bit numbers, and its bins stay in a core's cache while it is split.
@@ -60,7 +60,7 @@ class Sample:
     u : (n,) float32
         Importance: the user's weight divided by the probability of being drawn.
     score : (n,) float32
-        H(x) under the first `n_trees` trees. The sample takes ownership.
+        H(x) under the first `n_trees` trees; of several classes (K, n). The sample takes ownership.
     n_trees : int
     loss : Loss
         Of rows with numbers to predict, a RegressionLoss.
@@ -143,14 +143,20 @@ class Sample:
         label, score, u = self.label[rows], self.score[rows], self.u[rows]
         add_falls(label, before, score, u, MAX_MARGIN, logistic, total)
 
-    def first_edge(self, grown: GrownTree, n: int, score: Scores) -> float:
+    def first_edge(self, grown: Grown, n: int, score: Scores) -> float:
         """The advantage of a tree's first split, its sides saying what they did.
 
         On the first n rows, whose scores were these before the tree.
         """
+        assert isinstance(grown, GrownTree)
         w, label = np.empty(n, np.float32), self.label[:n]
         self.loss.weigh(label, self.u[:n], score, w, np.empty(2))
         return first_edge(grown, self.bins[:n], label, w)
+
+    @property
+    def score_of_tree(self) -> Scores:
+        """(n,) the scores to which the tree that is grown now adds."""
+        return self.score
 
     @property
     def n_trees(self) -> int:
@@ -208,17 +214,10 @@ class Sample:
 
     def refresh(self, block: int, forest: Forest, n_trees: int) -> None:
         """Bring the scores and weights of a block up to date."""
-        from sparrowboost.kernels.scores import apply_trees
-
         if self._version[block] < n_trees:
-            rows = self.rows(block)
-            apply_trees(
-                np.ascontiguousarray(self.bins[rows]),  # a scanner may have turned them
-                *forest.arrays,
-                int(self._version[block]),
-                n_trees,
-                self.score[rows],
-            )
+            rows, seen = self.rows(block), int(self._version[block])
+            bins = np.ascontiguousarray(self.bins[rows])  # a scanner may have turned them
+            add_rounds(forest.arrays, bins, seen, n_trees, self.score[rows])
             self.mark(block, n_trees)
 
     def mark(self, block: int, n_trees: int) -> None:

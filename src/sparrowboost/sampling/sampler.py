@@ -106,7 +106,7 @@ class Sampler:
     ) -> None:
         self._keep, self._staged = keep, staged
         self._dataset, self._model, self._folder = dataset, model, folder
-        self._base = model.base_score
+        self._n_scores = model.n_scores
         self._weighing = row_weighing(model)
         self._seed, self._n_jobs = seed, n_jobs
         self._strata: Strata | None = None
@@ -195,8 +195,7 @@ class Sampler:
     def all_rows(self) -> Sample:
         """All rows of the data as one sample, nothing left out."""
         data = self._dataset
-        kinds = {"weighted": data.weighted, "targeted": data.targeted}
-        buffer = DrawBuffer(data.n_rows, data.n_features, **kinds)
+        buffer = self._buffer(data.n_rows)
         for rows in self._map(self._rows_of_block, list(range(data.n_blocks))):
             n = len(rows.label)
             buffer.add(rows, np.arange(n), np.ones(n, np.float32))
@@ -248,12 +247,7 @@ class Sampler:
         scale = estimate.scale_for(most_rows)
         rng = np.random.default_rng([self._seed, self._draws])
         self._draws += 1
-        buffer = DrawBuffer(
-            int(SPARE_ROWS * estimate.rows_at(scale)) + 1000,
-            self._dataset.n_features,
-            weighted=self._dataset.weighted,
-            targeted=self._dataset.targeted,
-        )
+        buffer = self._buffer(int(SPARE_ROWS * estimate.rows_at(scale)) + 1000)
         picker = RowPicker(buffer, scale, rng)
         parts, draw_scale = self._parts(scale, estimate, model.n_trees, rng), estimate.draw_scale
         rows_read = self._draw_from(parts, model, picker, draw_scale)
@@ -265,6 +259,17 @@ class Sampler:
                 "other; look for labels or weights that are far from all others, and correct them."
             )
         return sample, rows_read
+
+    def _buffer(self, capacity: int) -> DrawBuffer:
+        """An empty buffer for rows like those of the data set."""
+        data = self._dataset
+        return DrawBuffer(
+            capacity,
+            data.n_features,
+            weighted=data.weighted,
+            targeted=data.targeted,
+            n_scores=self._n_scores,
+        )
 
     def _draw_from(
         self, parts: list[DrawPart], model: Model, picker: RowPicker, draw_scale: DrawScale | None
@@ -360,8 +365,8 @@ class Sampler:
         n = len(block.label)
         weight = block.weight if block.weight is not None else np.empty(0, np.float32)
         target = block.target if block.target is not None else np.empty(0, np.float32)
-        score = np.full(n, self._base, np.float32)
-        return Rows(block.bins, block.label, weight, score, np.zeros(n, np.int32), target)
+        score, seen = self._model.start_scores(n), np.zeros(n, np.int32)
+        return Rows(block.bins, block.label, weight, score, seen, target)
 
     def _map(self, work: Callable[[Any], A], items: list[Any]) -> Iterator[A]:
         """Apply `work` to each item, over threads; results in order."""
@@ -383,6 +388,7 @@ class Sampler:
             weighted=data.weighted,
             targeted=data.targeted,
             n_bands=data.n_bands,
+            n_scores=self._n_scores,
             keep=self._keep,
         )
 
@@ -408,7 +414,7 @@ class Sampler:
         seed: int,
     ) -> Sample:
         bins, label, copies, weight, score, target = buffer.parts()
-        shuffle_rows(np.uint64(seed), bins, label, copies, weight, score, target)
+        shuffle_rows(np.uint64(seed), bins, label, copies, weight, score.T, target)
         u = copies * weight if len(weight) else copies
         counted = whole and len(weight) > 0 and are_counts(weight)
         sample = self._weighing.sample(

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.model.model import Model
-from sparrowboost.model.tree import GrownTree
+from sparrowboost.model.tree import Grown
 from sparrowboost.runtime.threads import WorkerPool
 from sparrowboost.sampling.lookback import LookBack, Mark
 from sparrowboost.sampling.sample import Sample
@@ -121,7 +121,7 @@ class SampleSchedule:
         return self._sample
 
     def _use(self, sample: Sample) -> Sample:
-        self._sample, self._rules = sample, 0
+        self._sample, self._rules = sample, 0.0  # rules that were fitted to it, of each class
         self._of_largest = self._largest  # whether no sample can be larger
         self._rows_per_rule = ROWS_PER_RULE * min(self._rate / FULL_RATE, 1.0) ** 0.5
         if self._of_largest and self._filled:
@@ -134,13 +134,13 @@ class SampleSchedule:
         return sample
 
     def after_tree(
-        self, model: Model, grown: GrownTree, rows_scanned: int
+        self, model: Model, grown: Grown, rows_scanned: int
     ) -> tuple[Sample, str] | None:
         """Note a tree; returns the next sample and the reason if the one in use is worn out."""
         if self._sizes.whole:
             return None
         self._all_scanned += rows_scanned
-        self._rules += len(grown.tree.feature)
+        self._rules += grown.n_rules / len(grown.trees)
         for mark in self._marks:
             mark.note(grown)
         sample = self._sample

@@ -9,6 +9,7 @@ file does not outgrow the rows in it. It has no name: however the process ends, 
 disk space.
 
     chunk   score (m,) float32 | seen (m,) int32 | weight, target (m,) float32 if any | bins | label
+            or, of K classes, score (m, K)
 
 A draw reads some chunks of a stratum, and they stand for all of them. That is as good as a draw of
 independent rows only if chunks are alike. Three things make them so. A stratum has rows of one
@@ -84,7 +85,7 @@ class Rows(NamedTuple):
     bins: Bins  # (n, d)
     label: npt.NDArray[np.uint8]  # (n,) or the band
     weight: npt.NDArray[np.float32]  # (n,) the user's; (0,) if rows have none
-    score: npt.NDArray[np.float32]  # (n,) H(x) under the first `seen` trees
+    score: npt.NDArray[np.float32]  # (n,) H(x) under the first `seen` trees; of classes (n, K)
     seen: npt.NDArray[np.int32]  # (n,)
     target: npt.NDArray[np.float32]  # (n,) numbers to predict; (0,) of classes
 
@@ -97,24 +98,26 @@ class Rows(NamedTuple):
         *,
         weighted: bool,
         targeted: bool = False,
+        n_scores: int = 1,
     ) -> Rows:
         """The parts of chunks of n rows of d features: (s, n, d), (s, n), ... of (s, bytes).
 
         Numbers come first, so that they are aligned.
         """
         s, step = len(data), data.strides[0]
-        sizes = [0, 4 * n, 4 * n, 4 * n * weighted, 4 * n * targeted, n * d]
+        sizes = [0, 4 * n * n_scores, 4 * n, 4 * n * weighted, 4 * n * targeted, n * d]
         score, seen, weight, target, bins, label = np.cumsum(sizes).tolist()
 
         def part(dtype: type, first: int, rows: int = n) -> npt.NDArray[Any]:
             size = np.dtype(dtype).itemsize
             return np.ndarray((s, rows), dtype, data, first, (step, size))
 
+        several = np.ndarray((s, n, n_scores), np.float32, data, score, (step, 4 * n_scores, 4))
         return cls(
             np.ndarray((s, n, d), np.uint8, data, bins, (step, d, 1)),
             part(np.uint8, label),
             part(np.float32, weight, n * weighted),
-            part(np.float32, score),
+            part(np.float32, score) if n_scores == 1 else several,
             part(np.int32, seen),
             part(np.float32, target, n * targeted),
         )
@@ -138,6 +141,7 @@ class Strata:
     weighted : whether rows have user weights
     targeted : whether rows have numbers to predict
     n_bands : labels, or bands of the target
+    n_scores : scores of a row
     keep : a name in the folder for the file, which then outlives the process; chunks that were in
         it when `state` was last called are not overwritten until `state` is called again
     """
@@ -150,11 +154,12 @@ class Strata:
         weighted: bool,
         targeted: bool = False,
         n_bands: int = N_LABELS,
+        n_scores: int = 1,
         keep: str | None = None,
     ) -> None:
         self._d, self._weighted, self._targeted = n_features, weighted, targeted
-        self.n_strata = n_bands * N_WEIGHTS
-        n_extra = weighted + targeted
+        self.n_strata, self._n_scores = n_bands * N_WEIGHTS, n_scores
+        n_extra = weighted + targeted + n_scores - 1
         self._row_bytes = row_bytes(n_features, n_extra=n_extra)
         self._chunk_bytes = chunk_bytes(n_features, n_extra=n_extra)
         self.chunk_rows = self._chunk_bytes // self._row_bytes
@@ -220,10 +225,11 @@ class Strata:
         given = *rows, stratum, order
         to = self._waiting
         # Unused ones; empty ones would compile it anew.
+        unused = to.score if to.score.ndim == 2 else to.score[..., 0]
         if not self._weighted:
-            to = to._replace(weight=to.score)
+            to = to._replace(weight=unused)
         if not self._targeted:
-            to = to._replace(target=to.score)
+            to = to._replace(target=unused)
         n, full = put_rows(*given, 0, *to, self._filled)
         while full >= 0:
             self._queues[full].append(self._write(self._filling[full, : self._chunk_bytes]))
@@ -240,8 +246,14 @@ class Strata:
         return slot << CRC_BITS | zlib.crc32(data.data)
 
     def _chunks(self, data: npt.NDArray[np.uint8]) -> Rows:
-        kinds = {"weighted": self._weighted, "targeted": self._targeted}
-        return Rows.chunks(data, self.chunk_rows, self._d, **kinds)
+        return Rows.chunks(
+            data,
+            self.chunk_rows,
+            self._d,
+            weighted=self._weighted,
+            targeted=self._targeted,
+            n_scores=self._n_scores,
+        )
 
     def _wait(self, stratum: int) -> Rows:
         """A copy of the rows that wait in a stratum's chunk."""

@@ -15,6 +15,8 @@ import numpy.typing as npt
 from sparrowboost.model.losses import Loss, get_loss
 from sparrowboost.model.model import Model
 from sparrowboost.model.regression import RegressionLoss
+from sparrowboost.model.softmax import Softmax
+from sparrowboost.sampling.class_sample import ClassSample
 from sparrowboost.sampling.number_sample import DrawScale, NumberSample, weigh_numbers
 from sparrowboost.sampling.sample import Sample
 from sparrowboost.sampling.strata import Rows
@@ -51,6 +53,8 @@ class RowWeighing(Protocol):
 
 def row_weighing(model: Model) -> RowWeighing:
     """That for a model's loss."""
+    if model.softmax is not None:
+        return ClassWeighing(model.softmax)
     loss = model.regression
     return LabelWeighing(get_loss(model.loss), model) if loss is None else NumberWeighing(loss)
 
@@ -109,16 +113,7 @@ class NumberWeighing:
             u, (g, h) = importances(rows), np.empty((2, len(rows.label)), np.float32)
             self._loss.fill_slopes(rows.target, rows.score, g, h)
             sums += each * np.array([x.sum(dtype=np.float64) for x in (u, u * np.abs(g), u * h)])
-        slope, curvature = (sums[1:] / (sums[0] or 1.0)).tolist()
-        scale = DrawScale.of_means(slope, curvature, 0.0)
-        weights, counts, bands = [], [], []
-        for rows, each in parts():
-            weights.append(self.weigh(rows, scale)[0])
-            counts.append(np.full(len(rows.label), each, np.float32))
-            bands.append(rows.label)
-        return WeightEstimate(
-            np.concatenate(weights), np.concatenate(counts), np.concatenate(bands), scale
-        )
+        return estimate_of(self, parts, first_scale(sums))
 
     def sample(
         self, arrays: Arrays, target: Floats, scale: DrawScale | None, **about: Any
@@ -128,6 +123,61 @@ class NumberWeighing:
 
     def restored(self, state: Mapping[str, npt.NDArray[Any]]) -> Sample:
         return NumberSample.restored(state, self._loss)
+
+
+class ClassWeighing:
+    """Rows of several classes: by the gradients of all their scores."""
+
+    def __init__(self, loss: Softmax) -> None:
+        self._loss = loss
+
+    def weigh(self, rows: Rows, scale: DrawScale | None) -> tuple[Floats, float]:
+        assert scale is not None
+        w, total = self._weigh(rows, scale.floor, 1 / scale.unit)
+        return w, float(total[1])
+
+    def _weigh(
+        self, rows: Rows, floor: float, scale: float
+    ) -> tuple[Floats, npt.NDArray[np.float64]]:
+        norm, w = np.empty((2, len(rows.label)), np.float32)
+        given = rows.target, rows.score.T, importances(rows), False
+        return w, self._loss.weigh(*given, floor, scale, norm, w)[0]
+
+    def at_base(self, data: Dataset, parts: Callable[[], Iterable[Part]]) -> WeightEstimate:
+        sums = np.zeros(3)  # of the weight, and times the weight, of the lengths of g and h
+        for rows, each in parts():
+            weight = importances(rows).sum(dtype=np.float64)
+            sums += each * np.append(weight, self._weigh(rows, 1.0, 1.0)[1][2:])
+        return estimate_of(self, parts, first_scale(sums))
+
+    def sample(
+        self, arrays: Arrays, target: Floats, scale: DrawScale | None, **about: Any
+    ) -> Sample:
+        assert scale is not None
+        return ClassSample(*arrays, self._loss, target=target, scale=scale, **about)
+
+    def restored(self, state: Mapping[str, npt.NDArray[Any]]) -> Sample:
+        return ClassSample.restored(state, self._loss)
+
+
+def first_scale(sums: npt.NDArray[np.float64]) -> DrawScale:
+    """The scale of the first draw, from sums of weight, slopes and curvatures."""
+    slope, curvature = (sums[1:] / (sums[0] or 1.0)).tolist()
+    return DrawScale.of_means(slope, curvature, 0.0)
+
+
+def estimate_of(
+    weighing: RowWeighing, parts: Callable[[], Iterable[Part]], scale: DrawScale
+) -> WeightEstimate:
+    """The weights of some rows at a scale, and how many rows each stands for."""
+    weights, counts, bands = [], [], []
+    for rows, each in parts():
+        weights.append(weighing.weigh(rows, scale)[0])
+        counts.append(np.full(len(rows.label), each, np.float32))
+        bands.append(rows.label)
+    return WeightEstimate(
+        np.concatenate(weights), np.concatenate(counts), np.concatenate(bands), scale
+    )
 
 
 def importances(rows: Rows) -> Floats:

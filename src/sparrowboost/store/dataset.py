@@ -104,7 +104,7 @@ class Dataset:
 
     @property
     def task(self) -> str:
-        return "regression" if self.targeted else "classification"
+        return "regression" if self.targeted and not self.classes else "classification"
 
     @property
     def n_extra(self) -> int:
@@ -128,6 +128,11 @@ class Dataset:
     @property
     def classes(self) -> tuple[Any, ...]:
         return self.storage.classes
+
+    @property
+    def n_classes(self) -> int:
+        """Labels that are told apart; 0 if they are numbers."""
+        return len(self.classes) if self.targeted else 2
 
     @property
     def n_rows(self) -> int:

@@ -43,6 +43,14 @@ class Expected(NamedTuple):
         return self.layout.targeted
 
     @property
+    def n_classes(self) -> int:
+        return 0 if self.targeted else 2
+
+    @property
+    def task(self) -> str:
+        return "regression" if self.targeted else "classification"
+
+    @property
     def n_extra(self) -> int:
         return self.layout.n_extra
 
