@@ -94,7 +94,7 @@ def cv(
 ) -> CVResult:
     """Cross-validate boosted trees on data that need not fit in memory.
 
-    Rows are ingested once. Each fold is a view of the same files with its share of both labels.
+    Rows are ingested once. Each fold is a view of the same files with its share of each label.
     Folds are trained one after the other, each with all threads and the whole memory limit. Bins
     are found on all rows, since they depend on values, not on labels.
 
@@ -153,7 +153,7 @@ def cv(
             "a Dataset has its labels, weights, categories and features from ingest; pass "
             "label=None, weight=None, task=None, exclude=None and categorical=None with it."
         )
-    p = p.for_task(data.task)
+    p = p.for_task(data.task, data.n_classes)
     factors = class_factors(data, class_weight)
     if factors is not None:
         data = with_class_weight(data, factors)

@@ -166,14 +166,19 @@ def test_strata_begin_at_their_powers_of_two():
         assert stratum.tolist() == [max(k - 1, 0), k, k]
 
 
-def numbered_rows(n, d=3, weighted=True, targeted=True):
-    """Rows of which each part tells which row it is of."""
+SCORES = st.sampled_from([1, 3])  # of a row
+
+
+def numbered_rows(n, d=3, weighted=True, targeted=True, n_scores=1):
+    """Rows of which each part tells which row it is of; several scores are (n, n_scores)."""
     number = np.arange(n)
     bins = ((number[:, None] + 17 * np.arange(d)) % 256).astype(np.uint8)
     label = (number % 2).astype(np.uint8)
     copies, score = (number + 0.25).astype(np.float32), (number + 0.5).astype(np.float32)
     weight = (number + 0.75).astype(np.float32)[: n * weighted]
     target = (number + 0.125).astype(np.float32)[: n * targeted]
+    if n_scores > 1:  # by class in memory, as samples have them
+        score = np.array([score + np.float32(k / 8) for k in range(n_scores)]).T
     return bins, label, copies, weight, score, target
 
 
@@ -188,15 +193,22 @@ def naive_order(seed, n):
     return order
 
 
-@given(st.integers(0, MASK), st.integers(0, 40), st.integers(1, 4), st.booleans(), st.booleans())
+@given(
+    st.integers(0, MASK),
+    st.integers(0, 40),
+    st.integers(1, 4),
+    st.booleans(),
+    st.booleans(),
+    SCORES,
+)
 def test_shuffled_rows_are_a_permutation_that_keeps_each_row_together(
-    seed, n, d, weighted, targeted
+    seed, n, d, weighted, targeted, n_scores
 ):
     order = naive_order(seed, n)
     assert sorted(order) == list(range(n))
     for run in (shuffle_rows, shuffle_rows.py_func):
-        before = numbered_rows(n, d, weighted, targeted)
-        after = numbered_rows(n, d, weighted, targeted)
+        before = numbered_rows(n, d, weighted, targeted, n_scores)
+        after = numbered_rows(n, d, weighted, targeted, n_scores)
         with np.errstate(over="ignore"):  # the generator's products are meant to wrap
             run(np.uint64(seed), *after)
         for a, b in zip(after, before, strict=True):
@@ -243,13 +255,14 @@ def test_a_row_gets_to_every_place_equally_often():
     st.integers(0, 40),
     st.booleans(),
     st.booleans(),
+    SCORES,
     st.integers(0, 2**32 - 1),
 )
 def test_rows_are_put_into_the_chunks_of_their_strata_in_order(
-    n_strata, room, n, weighted, targeted, seed
+    n_strata, room, n, weighted, targeted, n_scores, seed
 ):
     rng = np.random.default_rng(seed)
-    kinds = {"weighted": weighted, "targeted": targeted}
+    kinds = {"weighted": weighted, "targeted": targeted, "n_scores": n_scores}
     bins, label, _, weight, score, target = numbered_rows(n, **kinds)
     seen = np.arange(n, dtype=np.int32)
     stratum = rng.integers(0, n_strata, n).astype(np.uint16)
@@ -257,7 +270,8 @@ def test_rows_are_put_into_the_chunks_of_their_strata_in_order(
     given_rows = Rows(bins, label, weight, score, seen, target)
     wanted = [[int(i) for i in order if stratum[i] == k] for k in range(n_strata)]
     for run in (put_rows, put_rows.py_func):
-        data = np.zeros((n_strata, 8 * chunk_bytes(3, n_extra=weighted + targeted)), np.uint8)
+        n_extra = weighted + targeted + n_scores - 1
+        data = np.zeros((n_strata, 8 * chunk_bytes(3, n_extra=n_extra)), np.uint8)
         chunks = Rows.chunks(data, room, 3, **kinds)
         filled, got, at = np.zeros(n_strata, np.int64), [[] for _ in range(n_strata)], 0
 
@@ -283,11 +297,17 @@ def test_rows_are_put_into_the_chunks_of_their_strata_in_order(
         assert got == wanted
 
 
-@given(st.lists(st.integers(0, 19), max_size=30), st.integers(0, 5), st.booleans(), st.booleans())
+@given(
+    st.lists(st.integers(0, 19), max_size=30),
+    st.integers(0, 5),
+    st.booleans(),
+    st.booleans(),
+    SCORES,
+)
 def test_rows_that_are_kept_are_copied_from_the_first_free_place_on(
-    which, first, weighted, targeted
+    which, first, weighted, targeted, n_scores
 ):
-    kinds = {"weighted": weighted, "targeted": targeted}
+    kinds = {"weighted": weighted, "targeted": targeted, "n_scores": n_scores}
     bins, label, _, weight, score, target = numbered_rows(20, **kinds)
     rows = bins, label, weight, score, target
     for run in (keep_rows, keep_rows.py_func):

@@ -73,6 +73,22 @@ def test_rows_in_two_parts_give_the_bits_of_all_at_once(trees, n):
     assert parts.tobytes() == at_once.tobytes()
 
 
+@pytest.mark.parametrize("n", COUNTS)
+def test_trees_of_several_classes_add_to_the_scores_of_their_class(trees, n):
+    bins, score = random_rows(np.random.default_rng(n), n)
+    before = np.stack((score, score + 1, score - 2))
+    expected = np.stack([add_trees(trees[k::3], bins, before[k]) for k in range(3)])
+    arrays = Forest(trees).arrays
+    for run in (apply_trees, apply_trees.py_func):
+        by_class, by_row, one_by_one = before.copy(), before.T.copy(), before.copy()
+        run(bins, *arrays, 0, len(trees), by_class)
+        run(bins, *arrays, 0, len(trees), by_row.T)
+        for k, own in enumerate(one_by_one):
+            run(bins, *arrays, k, len(trees), own, 3)
+        for got in (by_class, by_row.T, one_by_one):
+            np.testing.assert_array_equal(got, expected)
+
+
 def test_a_forest_without_trees_leaves_scores_alone():
     bins, score = random_rows(np.random.default_rng(0), 9)
     for run in (apply_trees, apply_trees.py_func):

@@ -20,12 +20,18 @@ from sparrowboost.cli.options import (
 from sparrowboost.cli.show import show_table
 
 if TYPE_CHECKING:
+    from sparrowboost.model.class_evaluation import ClassEvaluation
     from sparrowboost.model.evaluation import Evaluation, RegressionEvaluation
 
 SHOWN = (
     "auc", "average_precision", "log_loss", "exponential_loss", "brier", "accuracy",
     "calibration_error",
 )  # fmt: skip
+SHOWN_CLASSES = (
+    "log_loss", "accuracy", "balanced_accuracy", "auc", "average_precision", "brier",
+    "calibration_error",
+)  # fmt: skip
+SHOWN_OF_CLASS = ("precision", "recall", "auc", "average_precision", "predicted", "observed")
 SHOWN_NUMBERS = ("rmse", "mae", "r2", "loss", "mean_label", "mean_prediction", "median_label")
 
 
@@ -51,6 +57,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from sparrowboost.model.class_evaluation import ClassEvaluation
     from sparrowboost.model.evaluation import RegressionEvaluation, evaluate
     from sparrowboost.model.model import load_model
 
@@ -67,6 +74,8 @@ def run(args: argparse.Namespace) -> None:
         print(json.dumps(result.to_json(), indent=2))
     elif isinstance(result, RegressionEvaluation):
         _show_numbers(result)
+    elif isinstance(result, ClassEvaluation):
+        _show_classes(result)
     else:
         _show(result)
 
@@ -75,6 +84,22 @@ def _show_numbers(result: RegressionEvaluation) -> None:
     print(f"{result.n_rows:,} rows")
     for name in SHOWN_NUMBERS:
         print(f"{name.replace('_', ' '):<18} {getattr(result, name):.6g}")
+
+
+def _show_classes(result: ClassEvaluation) -> None:
+    print(f"{result.n_rows:,} rows, {len(result.classes)} classes")
+    for name in SHOWN_CLASSES:
+        print(f"{name.replace('_', ' '):<18} {getattr(result, name):.6f}")
+    rows = [
+        (
+            str(scores.label),
+            f"{scores.weight:,.0f}",
+            *(f"{getattr(scores, name):.4f}" for name in SHOWN_OF_CLASS),
+        )
+        for scores in result.classes
+    ]
+    header = ("class", "rows", *(name.replace("_", " ") for name in SHOWN_OF_CLASS))
+    show_table(header, rows, right=range(1, len(header)))
 
 
 def _show(result: Evaluation) -> None:

@@ -39,8 +39,8 @@ LEARNER: tuple[Option, ...] = (
     (
         "loss",
         str,
-        "logistic or exponential; for numbers squared_error, absolute_error, huber, quantile, "
-        "poisson, gamma or tweedie; auto is the first of these (default: auto)",
+        "logistic or exponential; softmax for more than two classes; for numbers squared_error, absolute_error, huber, quantile, "
+        "poisson, gamma or tweedie; auto is logistic, softmax or squared_error (default: auto)",
     ),
     (
         "alpha",
@@ -68,8 +68,9 @@ LEARNER: tuple[Option, ...] = (
     (
         "eval_metric",
         str,
-        "metric for early stopping: log_loss, auc, average_precision or exponential_loss; for "
-        "numbers rmse, mae, r2 or loss; auto is what the loss minimizes (default: auto)",
+        "metric for early stopping: log_loss, auc, average_precision or accuracy; for two classes "
+        "also exponential_loss; for numbers rmse, mae, r2 or loss; auto is what the loss minimizes "
+        "(default: auto)",
     ),
 )
 PAPER: tuple[Option, ...] = (
@@ -112,7 +113,7 @@ def add_learner(parser: Any) -> None:
         help="sets of features that may interact; or pairwise or no_interactions",
     )
     learner.add_argument(
-        "--balanced", action="store_true", help="give both labels the same total weight"
+        "--balanced", action="store_true", help="give all labels the same total weight"
     )
     paper = parser.add_argument_group(
         "the paper's constants (rarely changed)", "see docs/parameters.md"

@@ -133,7 +133,7 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         X : array, frame, sparse matrix, Arrow table or stream, path, glob, list of paths or Dataset
             Anything that `sparrowboost.ingest` reads or returns.
         y : (n,) array, or column name
-            Labels, or their column if X is a file or a table: any two values for
+            Labels, or their column if X is a file or a table: any values, up to 255 of them, for
             SparrowClassifier, numbers for SparrowRegressor. None for a Dataset and for libsvm
             files, which contain labels.
         sample_weight : (n,) array, or column name, optional
@@ -237,7 +237,7 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
                 )
             warn_renamed("category_charge")
             params["category_penalty"] = self.category_charge
-        Params.make(**params).for_task(self._task)
+        Params.make(**params).for_task(self._task, None)
         fraction = self.validation_fraction
         if not isinstance(fraction, int | float | np.number) or not 0 < fraction < 1:
             raise DataError(f"validation_fraction={fraction!r}: give a number above 0 and below 1.")

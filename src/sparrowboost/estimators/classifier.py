@@ -1,4 +1,4 @@
-"""`SparrowClassifier`: two classes."""
+"""`SparrowClassifier`: two classes or more."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import ClassifierMixin
 from sklearn.utils import assert_all_finite
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from sparrowboost.estimators.base import SparrowEstimator
 from sparrowboost.learner.interactions import Given as Sets
 from sparrowboost.learner.stopping import L2, RHO, SIGMA
+from sparrowboost.model.class_evaluation import ClassEvaluation
 from sparrowboost.model.evaluation import Evaluation, evaluate
-from sparrowboost.model.losses import log_odds, probabilities
 from sparrowboost.model.model import Model
 from sparrowboost.model.predict import staged_scores
+from sparrowboost.readers.classes import MAX_CLASSES
 from sparrowboost.readers.inputs import is_column
 from sparrowboost.readers.options import ReadKeywords, ReadOptions
 from sparrowboost.runtime.errors import DataError
@@ -27,7 +28,7 @@ from sparrowboost.store.dataset import Dataset
 
 
 class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc]
-    """Boosted trees for two classes, on tables that need not fit in memory.
+    """Boosted trees for two or more classes, on tables that need not fit in memory.
 
     An estimator like scikit-learn's own that also takes files: `fit("train/*.parquet",
     y="clicked")` reads them block by block, within `memory_limit`. The rows are binned and shuffled
@@ -40,8 +41,9 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
     Parameters
     ----------
     n_estimators : int, default=100
-        Maximum number of trees. 100, as in XGBoost and LightGBM; training ends earlier if even the
-        largest sample shows no split that stands out from noise.
+        Maximum number of trees; of more than two classes, of trees for each. 100, as in XGBoost and
+        LightGBM; training ends earlier if even the largest sample shows no split that stands out
+        from noise.
     learning_rate : float, default=0.1
         Share of each leaf's optimal step that is taken. 0.1, as in LightGBM; a smaller rate needs
         more trees.
@@ -60,9 +62,10 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
         Penalty on splits by subsets of categories, relative to what choosing the best subset gains
         on pure noise. 1, all of it, keeps columns of many meaningless categories from being
         overfitted. Use less if categories mean much and have many rows each, and with many trees.
-    loss : {"logistic", "exponential"}, default="logistic"
-        "logistic" has bounded weights, so wrong labels cannot dominate the sample. "exponential" is
-        AdaBoost's and the paper's.
+    loss : {"auto", "logistic", "exponential", "softmax"}, default="auto"
+        "logistic", for two classes, has bounded weights, so wrong labels cannot dominate the
+        sample. "exponential", for two, is AdaBoost's and the paper's. "softmax" is for more than
+        two. "auto": "logistic" or "softmax".
     memory_limit : int, str or None, default=None
         Bytes, or a size such as "1GB". For files and stores, it bounds the peak of the whole
         process; for data already in memory, what `fit` may add to it. None: a quarter of what the
@@ -76,11 +79,14 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
     validation_fraction : float, default=0.1
         Share of the rows of each label to set aside for early stopping if `fit` gets no `eval_set`.
         0.1, as in scikit-learn. The model is trained on the rest.
-    eval_metric : {"log_loss", "auc", "average_precision", "exponential_loss"}, default="log_loss"
-        The metric for early stopping. "log_loss" is what the default loss minimises.
-        "average_precision" tells more than "auc" where positives are rare.
+    eval_metric : str or callable, default="log_loss"
+        The metric for early stopping: "log_loss", which the default loss minimises, "auc",
+        "average_precision", which tells more than "auc" where positives are rare, "accuracy", or
+        for two classes "exponential_loss". Of more than two classes, "auc" and "average_precision"
+        are means over the classes, each against the rest. Or a function of labels and
+        probabilities, like those of scikit-learn.
     class_weight : dict, "balanced" or None, default=None
-        Factors of the weights of each label's rows, validation rows included. "balanced" gives both
+        Factors of the weights of each label's rows, validation rows included. "balanced" gives all
         labels the same total weight. None: rare labels need no help to be learned, and
         probabilities stay those of the data.
     categorical_features : sequence of str, int or bool, default=None
@@ -88,7 +94,7 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
         Strings, dictionaries and the categorical types of pandas and polars are always categories.
     monotone_constraints : mapping, sequence or None, default=None
         Features whose effect has a sign: {name: 1 | -1 | 0}, or one such number per feature. 1: the
-        score never falls when the feature grows. None: no constraints.
+        score never falls when the feature grows. For two classes only. None: no constraints.
     colsample_bytree : float, default=1.0
         Share of the features, rounded up, that a tree may split on; drawn for each tree. 1: all.
     colsample_bynode : float, default=1.0
@@ -135,15 +141,15 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
 
     Attributes
     ----------
-    classes_ : (2,) ndarray
-        The labels in ascending order, which is that of probabilities.
+    classes_ : (n_classes,) ndarray
+        The labels in ascending order, which is that of probabilities. At most 255.
     n_features_in_ : int
     feature_names_in_ : (n_features_in_,) ndarray of str
         Only if all columns of the input have names that are strings.
     model_ : Model
         The model from `sparrowboost.train`.
     n_iter_ : int
-        Number of trees of the model.
+        Number of trees of the model; of more than two classes, of each of them.
     feature_importances_ : (n_features_in_,) ndarray
         They sum to 1 if there is any split.
     evals_result_ : dict
@@ -156,8 +162,8 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
 
     Notes
     -----
-    Binary classification only. NaN, None and nulls are missing values, which each split sends to
-    the better side; infinity is a number.
+    NaN, None and nulls are missing values, which each split sends to the better side; infinity is a
+    number.
 
     Examples
     --------
@@ -181,7 +187,7 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
         min_child_weight: float = 10.0,
         l2: float = L2,
         category_penalty: float = 1.0,
-        loss: str = "logistic",
+        loss: str = "auto",
         memory_limit: int | float | str | None = None,
         sample_size: int | str = "auto",
         early_stopping_rounds: int | None = None,
@@ -236,11 +242,6 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
         self.gamma_0 = gamma_0
         self.category_charge = category_charge
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
-
     def _checked_labels(self, y: Any) -> npt.NDArray[Any]:
         y = column_or_1d(y, warn=True)
         assert_all_finite(y, input_name="y")
@@ -248,10 +249,10 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
             raise DataError("y is empty; pass a label for each row of X.")
         check_classification_targets(y)
         classes = np.unique(y)
-        if len(classes) > 2:
+        if len(classes) > MAX_CLASSES:
             raise DataError(
-                "Only binary classification is supported. The type of the target is "
-                f"{type_of_target(y)}: it has {len(classes)} values."
+                f"y has {len(classes):,} values; there can be at most {MAX_CLASSES} classes. Join "
+                "rare ones, or use SparrowRegressor if they are numbers to predict."
             )
         if len(classes) < 2:
             raise DataError(
@@ -270,6 +271,8 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
     def decision_function(self, X: Any, **read: Unpack[ReadKeywords]) -> npt.NDArray[np.float32]:
         """The log odds of the second class; above 0, it is the likelier one.
 
+        Of more than two classes, a score for each, of which the highest is the likeliest.
+
         Parameters
         ----------
         X : anything that `fit` takes except a Dataset
@@ -282,14 +285,14 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
 
         Returns
         -------
-        (n,) ndarray of float32
+        (n,) ndarray of float32, or (n, n_classes) of more than two
         """
         check_is_fitted(self)
         rows = self._rows(X, self.model_.feature_names)
         return self.model_.decision_function(rows, n_jobs=self.n_jobs, **read)
 
     def predict_proba(self, X: Any, **how: Any) -> npt.NDArray[np.float64]:
-        """Probabilities of both classes.
+        """Probabilities of all classes.
 
         Parameters
         ----------
@@ -297,13 +300,14 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
 
         Returns
         -------
-        (n, 2) ndarray
+        (n, n_classes) ndarray
             In the order of `classes_`.
         """
-        return probabilities(self.decision_function(X, **how))
+        score = self.decision_function(X, **how)
+        return self.model_.probabilities_of(score)
 
     def predict(self, X: Any, **how: Any) -> npt.NDArray[Any]:
-        """The likelier class of each row.
+        """The likeliest class of each row.
 
         Parameters
         ----------
@@ -317,7 +321,8 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
         return self._labels(self.decision_function(X, **how))
 
     def _labels(self, score: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
-        return self.classes_[(score > 0).astype(np.intp)]
+        numbers = score > 0 if score.ndim == 1 else score.argmax(axis=1)
+        return self.classes_[numbers.astype(np.intp)]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, **how: Any) -> float:
         """The accuracy: the share of rows whose class is predicted correctly.
@@ -340,7 +345,7 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
         check_is_fitted(self)
         rows = self._rows(X, self.model_.feature_names, by_name=True)
         result = evaluate(self.model_, rows, label=y, weight=sample_weight, verbose=0, **how)
-        return cast(Evaluation, result).accuracy
+        return cast(Evaluation | ClassEvaluation, result).accuracy
 
     def staged_decision_function(
         self, X: Any, **read: Unpack[ReadKeywords]
@@ -356,21 +361,22 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
 
         Yields
         ------
-        (n,) ndarray of float32
+        (n,) ndarray of float32, or (n, n_classes) of more than two
         """
         check_is_fitted(self)
         rows = self._rows(X, self.model_.feature_names)
         scores = staged_scores(self.model_, rows, self.n_jobs, ReadOptions(**read))
-        return (log_odds(score) for score in scores)
+        return map(self.model_.output_of, scores)
 
     def staged_predict_proba(self, X: Any, **how: Any) -> Iterator[npt.NDArray[np.float64]]:
         """The probabilities of `predict_proba` after each tree, as in `staged_decision_function`.
 
         Yields
         ------
-        (n, 2) ndarray
+        (n, n_classes) ndarray
         """
-        return map(probabilities, self.staged_decision_function(X, **how))
+        scores = self.staged_decision_function(X, **how)
+        return (self.model_.probabilities_of(score) for score in scores)
 
     def staged_predict(self, X: Any, **how: Any) -> Iterator[npt.NDArray[Any]]:
         """The classes of `predict` after each tree, as in `staged_decision_function`.

@@ -18,6 +18,7 @@ class Event:
     Attributes
     ----------
     n_trees : int
+        Of more than two classes, of each.
     seconds : float
         Since training began.
     rows_scanned : int
@@ -59,7 +60,8 @@ class SampleDrawn(Event):
         nothing to look back at: for the first sample, a resumed one, one drawn while no tree was
         added, and where all rows are in memory.
     label_deviation : (float, float)
-        Of negatives and of positives (of numbers, of their lower and their upper bands): how many
+        Of negatives and of positives (of numbers, of their lower and their upper bands; of more
+        than two classes, of the frequent and the rare ones): how many
         rows the draw stands for, less how many there are, in standard deviations of a draw of
         independent rows; 0 where the sample is all rows. Far above 0 the draw is off. Below, many
         rows may weigh so little that they are hardly ever drawn: then the few that are tell too
@@ -84,12 +86,13 @@ class TreeAdded(Event):
         Advantage over a coin of the tree's first split: as measured, and what is certain of it. Of
         numbers, how far the gradients on each of its sides agree (docs/learner.md).
     n_rules, n_proved : int
-        Splits of the tree, and how many of them the stopping rule proved.
+        Splits of the tree, and how many of them the stopping rule proved; of more than two classes,
+        of the trees of all, as gamma is their mean.
     run_rows : int
         Rows of the sample on which the tree was grown.
     scores : mapping of str to float
-        Of the validation data, if any: log_loss and exponential_loss, and `eval_metric`; of
-        numbers, the loss, mae, rmse and r2. Of several validation sets, those of the last one,
+        Of the validation data, if any: log_loss and exponential_loss (of more than two classes,
+        accuracy), and `eval_metric`; of numbers, the loss, mae, rmse and r2. Of several validation sets, those of the last one,
         which decides.
     other_scores : tuple of mappings of str to float
         Those of the other sets, in their order.

@@ -14,7 +14,6 @@ from sparrowboost.runtime.progress import log
 Columns = Mapping[str, Sequence[Any]]
 
 DEVIATIONS = ("deviation_negative", "deviation_positive")  # columns of `label_deviation`
-REGRESSION = "regression"
 PART_ROWS = 1 << 16  # summed at a time, to bound the memory of float64 copies
 MOST_DEVIATION = 5.0  # standard deviations: by chance, once in millions of draws
 MANY_RULES = 100  # minimum rules before proofs are called rare
@@ -22,10 +21,12 @@ FEW_PROVED = 0.01
 HALF = 0.5  # share of the fall on own rows: if fresh rows show less, most of it was noise
 
 
-def half_names(task: str | None) -> tuple[str, str]:
-    """What the rows are called whose deviations `label_deviation` gives."""
-    if task == REGRESSION:
+def half_names(n_classes: int | None) -> tuple[str, str]:
+    """What the rows are called whose deviations `label_deviation` gives; 0 classes are numbers."""
+    if n_classes == 0:
         return "rows of low labels", "rows of high labels"
+    if n_classes is not None and n_classes > 2:
+        return "rows of frequent classes", "rows of rare classes"
     return "negative rows", "positive rows"
 
 
@@ -44,7 +45,8 @@ def label_deviation(
         Rows that each row of the draw stands for.
     label : (n,) uint8
     rows : (bands,) int
-        Negative and positive rows of the data; or the rows of each band, if labels are numbers.
+        Negative and positive rows of the data; or the rows of each band, if labels are numbers or
+        more than two classes.
 
     Returns
     -------
@@ -82,16 +84,16 @@ class SoundnessMonitor:
     show how many there are.
     """
 
-    def __init__(self, task: str | None = None) -> None:
-        self._task = task
+    def __init__(self, n_classes: int | None = None) -> None:
+        self._n_classes = n_classes
         self._most, self._where = 0.0, (0, 0)
         self._rules = self._proved = 0
         self._own = self._fresh = 0.0
 
     @classmethod
-    def of(cls, samples: Columns, trees: Columns, task: str | None = None) -> Self:
+    def of(cls, samples: Columns, trees: Columns, n_classes: int | None = None) -> Self:
         """A monitor that has seen these samples and trees, columns as in `History`."""
-        self = cls(task)
+        self = cls(n_classes)
         columns = (samples[name] for name in ("n_trees", *DEVIATIONS, "own", "fresh"))
         for n_trees, negative, positive, own, fresh in zip(*columns, strict=True):
             self._see_draw(n_trees, (negative or 0.0, positive or 0.0))
@@ -121,12 +123,12 @@ class SoundnessMonitor:
         """Warnings in plain words; none for a sound training."""
         if self._most > MOST_DEVIATION:
             n_trees, side = self._where
-            counts = "rows and features" if self._task == REGRESSION else (
-                "rows, features and positives"
-            )  # fmt: skip
+            counts = "rows, features and positives"
+            if self._n_classes is not None and self._n_classes != 2:
+                counts = "rows, features and classes" if self._n_classes else "rows and features"
             yield (
                 f"a draw is off: the sample put in use after {n_trees:,} trees stands for more "
-                f"{half_names(self._task)[side]} than there are, by {self._most:.1f} standard "
+                f"{half_names(self._n_classes)[side]} than there are, by {self._most:.1f} standard "
                 "deviations. Chance does not do this; please report it, with the numbers of "
                 f"{counts} of the data."
             )

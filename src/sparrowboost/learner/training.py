@@ -202,7 +202,7 @@ def train(
         grower = grow.make(scanner, model, exact=sizes.whole)
         new_trees = p.n_estimators - model.n_trees
         bar = Bar(stack.enter_context(progress.task("training", new_trees, "trees")))
-        listeners: list[Callback] = [bar, *callbacks, SoundnessMonitor(dataset.task)]
+        listeners: list[Callback] = [bar, *callbacks, SoundnessMonitor(dataset.n_classes)]
         notifier = Notifier(listeners, scanner, sampler)
         owners: list[Owner] = [schedule, scanner, grower, notifier]
         if validation is not None:

@@ -21,7 +21,9 @@ from sparrowboost.model.ensemble import Ensemble
 from sparrowboost.model.losses import LOSSES
 from sparrowboost.model.own_loss import OwnLoss
 from sparrowboost.model.regression import REGRESSION_LOSSES, regression_loss
+from sparrowboost.model.softmax import Softmax
 from sparrowboost.model.tree import MASK_WORDS, Tree
+from sparrowboost.readers.classes import MAX_CLASSES
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.store.binning import (
     DTYPES,
@@ -35,6 +37,8 @@ from sparrowboost.store.binning import (
 FORMAT = "sparrow-model"
 VERSION = 2  # since 2, a file may have a digest
 REGRESSION_VERSION = 3  # of models of numbers
+CLASSES_VERSION = 4  # of models of more than two classes
+NEWEST = CLASSES_VERSION
 KEYS = (
     "format", "version", "sparrowboost", "loss", "base_score", "label", "classes", "features",
     "trees",
@@ -134,18 +138,29 @@ def check_document(document: Any) -> Ensemble:
     Part(document, "the file").fields(keys, ("digest",) if version > 1 else ())
     parts = {key: Part(value, key) for key, value in document.items()}
     parts["sparrowboost"].text()
+    several = version == CLASSES_VERSION
     losses = (*REGRESSION_LOSSES, OwnLoss.name) if numbers else tuple(LOSSES)
+    if several:
+        losses = (Softmax.name,)
     parts["loss"].expect(document["loss"] in losses, f", which is none of {', '.join(losses)}")
     options = _options(parts["loss_options"], document["loss"]) if numbers else {}
-    base_score = parts["base_score"].number()
-    classes = _classes(parts["classes"], 0 if numbers else 2)
+    classes = _several(parts["classes"]) if several else (
+        _classes(parts["classes"], 0 if numbers else 2)
+    )  # fmt: skip
+    base_score = _base_scores(parts["base_score"], len(classes)) if several else (
+        parts["base_score"].number()
+    )  # fmt: skip
     features = tuple(map(_feature, parts["features"].each()))
     if not features:
         raise DocumentError("it has no features")
     _check_unique((feature.name for feature in features), "features")
     trees = tuple(_tree(part, features) for part in parts["trees"].each())
-    largest = abs(base_score) + sum(float(np.abs(tree.value).max()) for tree in trees)
-    if largest > MAX_SCORE:
+    if several and len(trees) % len(classes):
+        raise DocumentError(
+            f"it has {len(trees)} trees, which is not a multiple of its {len(classes)} classes"
+        )
+    steps = sum(float(np.abs(tree.value).max()) for tree in trees)
+    if float(np.abs(base_score).max()) + steps > MAX_SCORE:
         raise DocumentError("the sum of its leaf values does not fit a float32")
     label_name = parts["label"].text()
     return Ensemble(
@@ -157,11 +172,11 @@ def _check_version(document: dict[str, Any]) -> None:
     version = document.get("version")
     if type(version) is not int or version < 1:
         raise DocumentError(f"its version is {_show(version)}, which does not exist")
-    if version > REGRESSION_VERSION:
+    if version > NEWEST:
         raise DocumentError(
             f"has version {_show(version)}, written by sparrowboost "
             f"{_show(document.get('sparrowboost'))}; this is {__version__}, which reads versions "
-            f"up to {REGRESSION_VERSION}",
+            f"up to {NEWEST}",
             "update sparrowboost",
         )
 
@@ -189,6 +204,27 @@ def _classes(part: Part, needed: int) -> tuple[Any, ...]:
     if positive is None or negative == positive:
         raise DocumentError(f"classes are {_show(negative)} and {_show(positive)}, which is one")
     return negative, positive
+
+
+def _several(part: Part) -> tuple[Any, ...]:
+    """More than two labels, each once."""
+    items = part.items()
+    if not 2 < len(items) <= MAX_CLASSES:
+        raise DocumentError(
+            f"classes has {len(items)} labels where 3 to {MAX_CLASSES} are needed"
+        )
+    classes = tuple(map(_label, items))
+    if None in classes:
+        raise DocumentError("classes has a label null, which no row can have")
+    _check_unique(classes, "classes")
+    return classes
+
+
+def _base_scores(part: Part, n: int) -> tuple[float, ...]:
+    scores = tuple(item.number() for item in part.items())
+    if len(scores) != n:
+        raise DocumentError(f"base_score has {len(scores)} numbers where {n} are needed")
+    return scores
 
 
 def _label(part: Part) -> Any:
@@ -301,8 +337,8 @@ def _bins(part: Part, feature: Feature) -> int:
     return bits
 
 
-def _check_unique(names: Iterable[str], where: str) -> None:
-    seen: set[str] = set()
+def _check_unique(names: Iterable[Any], where: str) -> None:
+    seen: set[Any] = set()
     for name in names:
         if name in seen:
             raise DocumentError(f"{where} has {_show(name)} twice")

@@ -28,7 +28,7 @@ def digest(ensemble: Ensemble) -> str:
     # The length comes before each part, so that no two models have the same bytes.
     for part in (
         ensemble.loss.encode(),
-        _bytes(np.array([ensemble.base_score], np.float64)),
+        _bytes(np.atleast_1d(np.array(ensemble.base_score, np.float64))),
         _text([ensemble.label_name, *map(label_to_json, ensemble.classes)]),
         *(part for option in options for part in _option_parts(*option)),
         *(part for feature in features for part in _feature_parts(feature)),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from sparrowboost.model.class_evaluation import ClassEvaluation, ClassSums, to_json
 from sparrowboost.model.labelled import read_labelled
 from sparrowboost.model.losses import MAX_MARGIN, probability
 from sparrowboost.model.metrics import (
@@ -82,7 +83,7 @@ class Evaluation:
 
     def to_json(self) -> dict[str, Any]:
         """All fields for `json.dump`; NaN becomes None."""
-        return _to_json(self)
+        return to_json(self)
 
 
 @dataclass(frozen=True)
@@ -115,14 +116,7 @@ class RegressionEvaluation:
 
     def to_json(self) -> dict[str, Any]:
         """All fields for `json.dump`; NaN becomes None."""
-        return _to_json(self)
-
-
-def _to_json(evaluation: Evaluation | RegressionEvaluation) -> dict[str, Any]:
-    return {
-        key: None if isinstance(value, float) and value != value else value
-        for key, value in asdict(evaluation).items()
-    }
+        return to_json(self)
 
 
 def evaluate(
@@ -139,7 +133,7 @@ def evaluate(
     date_format: str | Sequence[str] | None = None,
     memory_limit: int | float | str | None = None,
     verbose: int = 1,
-) -> Evaluation | RegressionEvaluation:
+) -> Evaluation | RegressionEvaluation | ClassEvaluation:
     """Score labelled rows, in bounded memory.
 
     Parameters
@@ -159,7 +153,7 @@ def evaluate(
     Returns
     -------
     Evaluation
-        Or RegressionEvaluation, of a model of numbers.
+        Or RegressionEvaluation, of a model of numbers, or ClassEvaluation, of more than two classes.
 
     Examples
     --------
@@ -186,7 +180,11 @@ def evaluate(
         limit = apply_limit(memory_limit)
         load_kernels(model)
         release()
-    sums = _Sums() if model.regression is None else _NumberSums(model.regression)
+    sums: _Sums | _NumberSums | ClassSums = _Sums()
+    if model.softmax is not None:
+        sums = ClassSums(model.classes)
+    elif model.regression is not None:
+        sums = _NumberSums(model.regression)
     budget = BlockBudget(limit, 1, {"results": RESULT_BYTES})
     blocks = read_labelled((data, label, weight), model, read, budget)
     with (

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from sparrowboost import __version__
 from sparrowboost.model.check import (
     FORMAT,
+    CLASSES_VERSION,
     REGRESSION_VERSION,
     VERSION,
     DocumentError,
@@ -136,12 +137,12 @@ def _render(ensemble: Ensemble) -> str:
     options = {name: float(value) for name, value in sorted(ensemble.loss_options.items())}
     head = {
         "format": FORMAT,
-        "version": REGRESSION_VERSION if numbers else VERSION,  # the oldest that can say it
+        "version": _version(ensemble),
         "sparrowboost": __version__,
         "digest": BLANK,
         "loss": ensemble.loss,
         **({"loss_options": options} if numbers else {}),
-        "base_score": float(ensemble.base_score),
+        "base_score": np.array(ensemble.base_score, np.float64).tolist(),
         "label": ensemble.label_name,
         "classes": _labels(ensemble),
     }
@@ -149,6 +150,13 @@ def _render(ensemble: Ensemble) -> str:
     lines.append(_block("features", (_dump(feature.to_json()) for feature in features)))
     lines.append(_block("trees", (_tree_text(tree, features) for tree in ensemble.trees)))
     return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _version(ensemble: Ensemble) -> int:
+    """The oldest version that can say it."""
+    if ensemble.softmax is not None:
+        return CLASSES_VERSION
+    return REGRESSION_VERSION if ensemble.task == "regression" else VERSION
 
 
 def _labels(ensemble: Ensemble) -> list[Any]:

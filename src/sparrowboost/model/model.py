@@ -13,6 +13,7 @@ from sparrowboost.model.digest import digest
 from sparrowboost.model.ensemble import Ensemble
 from sparrowboost.model.file import read_model, write_model
 from sparrowboost.model.losses import log_odds, probabilities
+from sparrowboost.model.softmax import class_probabilities
 from sparrowboost.model.predict import stream_leaves, stream_scores
 from sparrowboost.model.xgboost_export import make_frame, write_xgboost
 from sparrowboost.readers.options import ReadKeywords, ReadOptions
@@ -27,14 +28,18 @@ class Model(Ensemble):
     binning : Binning
         Thresholds and categories that turn raw values into bins.
     classes : tuple
-        The negative and the positive label; None stands for any label but the positive one. Empty
-        if the labels are numbers.
+        The negative and the positive label; None stands for any label but the positive one. Or more
+        than two labels. Empty if the labels are numbers.
     loss : str
-    base_score : float
-        The score of a row before any tree. Of classes, it is half the log odds of the labels; leaf
-        values are in this unit, too, and `decision_function` is twice their sum. Of numbers, it is
-        in the unit of the labels, or their logarithm (loss "poisson", "gamma" and "tweedie").
+    base_score : float, or a tuple of floats
+        The score of a row before any tree. Of two classes, it is half the log odds of the labels;
+        leaf values are in this unit, too, and `decision_function` is twice their sum. Of numbers,
+        it is in the unit of the labels, or their logarithm (loss "poisson", "gamma" and "tweedie").
+        Of more than two classes, each has one: the logarithm of its share.
     trees : tuple of Tree
+        Of K > 2 classes, each round of boosting has added one for each: tree t is of class t % K.
+    n_trees : int
+        Trees, or rounds of boosting if there are more than two classes.
     label_name : str
         The column that the labels came from.
     loss_options : dict
@@ -68,7 +73,8 @@ class Model(Ensemble):
     ) -> npt.NDArray[np.float32]:
         """The log odds of the positive label, as in scikit-learn: above 0, it is the likelier one.
 
-        Models of numbers have `predict` instead.
+        Of more than two classes, a score for each: the highest is that of the likeliest, and their
+        softmax is `predict_proba`. Models of numbers have `predict` instead.
 
         Parameters
         ----------
@@ -83,10 +89,10 @@ class Model(Ensemble):
 
         Returns
         -------
-        (n,) float32
+        (n,) float32, or (n, classes) of more than two
         """
         self._check_task("classification", "decision_function", "predict")
-        return _joined(self.iter_scores(data, n_trees=n_trees, n_jobs=n_jobs, **read))
+        return self._joined(self.iter_scores(data, n_trees=n_trees, n_jobs=n_jobs, **read))
 
     def predict(
         self,
@@ -105,7 +111,7 @@ class Model(Ensemble):
         (n,) float32
         """
         self._check_task("regression", "predict", "decision_function or predict_proba")
-        return _joined(self.iter_scores(data, n_trees=n_trees, n_jobs=n_jobs, **read))
+        return self._joined(self.iter_scores(data, n_trees=n_trees, n_jobs=n_jobs, **read))
 
     def iter_scores(
         self,
@@ -117,16 +123,26 @@ class Model(Ensemble):
     ) -> Iterator[npt.NDArray[np.float32]]:
         """What `decision_function` or `predict` returns, block by block in the order of rows."""
         scores = stream_scores(self.first(n_trees), data, n_jobs, ReadOptions(**read))
+        return map(self.output_of, scores)
+
+    def output_of(self, score: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """What `decision_function` or `predict` gives for scores as they are inside."""
+        if self.softmax is not None:
+            return score
         loss = self.regression
-        return (log_odds(score) if loss is None else loss.predictions(score) for score in scores)
+        return log_odds(score) if loss is None else loss.predictions(score)
 
     def predict_proba(self, data: Any, **options: Any) -> npt.NDArray[np.float64]:
-        """(n, 2) probabilities of the negative and the positive label.
+        """(n, 2) probabilities of the negative and the positive label; (n, classes) of more.
 
         The options are those of `decision_function`.
         """
         self._check_task("classification", "predict_proba", "predict")
-        return probabilities(self.decision_function(data, **options))
+        return self.probabilities_of(self.decision_function(data, **options))
+
+    def probabilities_of(self, output: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+        """(n, classes) probabilities from what `decision_function` gives."""
+        return probabilities(output) if self.softmax is None else class_probabilities(output)
 
     def apply(
         self,
@@ -139,15 +155,16 @@ class Model(Ensemble):
         """The leaf of each tree that rows end in, as in scikit-learn.
 
         The parameters are those of `decision_function`. Leaves of a tree are numbered from 0, as
-        its values are: `model.trees[t].value[leaf]` is what tree t adds to the score.
+        its values are: `model.trees[t].value[leaf]` is what tree t adds to the score. Of K > 2
+        classes, tree t is of class t % K.
 
         Returns
         -------
-        (n, n_trees) int32
+        (n, trees) int32
         """
         model = self.first(n_trees)
         parts = list(stream_leaves(model, data, n_jobs, ReadOptions(**read)))
-        return np.concatenate(parts) if parts else np.empty((0, model.n_trees), np.int32)
+        return np.concatenate(parts) if parts else np.empty((0, len(model.trees)), np.int32)
 
     def save_model(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a file that `sparrowboost.load_model` reads, exact to the bit.
@@ -204,6 +221,11 @@ class Model(Ensemble):
         """
         return make_frame(self.binning, data, ReadOptions(**read))
 
+    def _joined(self, parts: Iterator[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
+        """Scores of all blocks."""
+        made = list(parts)
+        return np.concatenate(made) if made else self.start_scores(0)
+
     def _check_task(self, task: str, name: str, other: str) -> None:
         """A DataError if this is a model of the other task, which has another method."""
         if self.task != task:
@@ -214,16 +236,12 @@ class Model(Ensemble):
 
     def __repr__(self) -> str:
         leaves = max((tree.n_leaves for tree in self.trees), default=1)
+        each = "" if self.softmax is None else f" for each of {self.n_scores} classes,"
         options = "".join(f", {name}={value:g}" for name, value in self.loss_options.items())
         return (
-            f"Model({self.n_trees} trees of up to {leaves} leaves, "
+            f"Model({self.n_trees} trees{each} of up to {leaves} leaves, "
             f"{len(self.binning.features)} features, loss={self.loss!r}{options})"
         )
-
-
-def _joined(parts: Iterator[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
-    made = list(parts)
-    return np.concatenate(made) if made else np.empty(0, np.float32)
 
 
 def check_model(model: Any) -> None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparrowboost.model.ensemble import Ensemble
-from sparrowboost.model.forest import Forest
+from sparrowboost.model.forest import Forest, add_rounds
 from sparrowboost.readers.formats import OpenOptions, RowError, Source, check_format, open_source
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.readers.table import ReadBlocks, locate
@@ -43,6 +43,7 @@ VALUE_BYTES = 8  # of a value as read, at least
 # Of the texts of a block while it is read, and while they become categories: distinct, trimmed.
 COPIES = 6
 STATE_BYTES = 32  # of a row in progress: score, probability, label, weight, positions
+CLASS_BYTES = 12  # more of each of more than two classes: score, probability
 RESULT_BYTES = 16_000_000  # of a row group of predictions while it is written
 AHEAD = 2  # blocks that wait between reading and scoring
 KEPT_BYTES = 1 << 26  # of bins kept in memory from tree to tree
@@ -70,7 +71,7 @@ class FeatureBlock(NamedTuple):
 def stream_scores(
     ensemble: Ensemble, data: Any, n_jobs: int | None, read: ReadOptions
 ) -> Iterator[npt.NDArray[np.float32]]:
-    """Scores H of all rows of a source, in their order."""
+    """Scores H of all rows of a source, in their order; (n, K) of more than two classes."""
     rows = stream(ensemble.binning, data, ensemble.score, n_jobs, read)
     return (score for score, _ in rows)
 
@@ -99,27 +100,25 @@ def stream_leaves(
 def staged_scores(
     ensemble: Ensemble, data: Any, n_jobs: int | None, read: ReadOptions
 ) -> Iterator[npt.NDArray[np.float32]]:
-    """Scores H of all rows of a source after each tree.
+    """Scores H of all rows of a source after each tree, or each round of more than two classes.
 
     The source is read once. Memory holds the rows' scores and up to 64 MB of their bins (one byte
     per value); more bins go to a temporary file, which is read again for every tree.
     """
-    from sparrowboost.kernels.scores import apply_trees
-
     with tempfile.SpooledTemporaryFile(KEPT_BYTES, prefix="sparrow-predict-") as kept:
         sizes = []
         for bins, _ in stream(ensemble.binning, data, lambda bins: bins, n_jobs, read):
             kept.write(bins.data)
             sizes.append(len(bins))
-        score = np.full(sum(sizes), ensemble.base_score, np.float32)
+        score = ensemble.start_scores(sum(sizes))
         buffer = np.empty((max(sizes, default=0), len(ensemble.feature_names)), np.uint8)
         for tree in range(ensemble.n_trees):
             kept.seek(0)
             start = 0
             for n in sizes:
                 kept.readinto(buffer[:n].data)
-                part = score[start : start + n]
-                apply_trees(buffer[:n], *ensemble.forest.arrays, tree, tree + 1, part)
+                part = score[start : start + n].T
+                add_rounds(ensemble.forest.arrays, buffer[:n], tree, tree + 1, part)
                 start += n
             yield score.copy()
 

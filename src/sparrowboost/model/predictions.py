@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pyarrow import types as pt
 from sparrowboost.model.losses import log_odds, probability
 from sparrowboost.model.model import Model, check_model
 from sparrowboost.model.predict import load_kernels, stream
+from sparrowboost.model.softmax import class_probabilities
 from sparrowboost.readers.arrays import from_numpy, strings
 from sparrowboost.readers.formats import check_apart
 from sparrowboost.readers.options import ReadOptions
@@ -64,8 +66,9 @@ def write_predictions(
         Ends in .parquet or .csv.
     columns : sequence of {"prediction", "probability", "score"}, optional
         What to write: the likelier label, the probability of the positive label, and its log odds,
-        as `Model.decision_function` gives them. Default: the first two. Models of numbers have only
-        "prediction", in the unit of the labels, as `Model.predict` gives it.
+        as `Model.decision_function` gives them. Default: the first two. Of more than two classes,
+        the latter two are a column for each class: "probability_" or "score_" and the label. Models
+        of numbers have only "prediction", in the unit of the labels, as `Model.predict` gives it.
     keep : sequence of str
         Columns of the source to write before these, such as an id. In CSV files, columns that are
         not features are kept as text.
@@ -108,6 +111,8 @@ def write_predictions(
     columns = default if columns is None else name_list(columns)
     keep = name_list(keep)
     _check_columns(columns, keep, allowed)
+    columns = [name for column in columns for name in _written(column, model)]
+    _check_names([*keep, *columns])
     file = output_path(path)
     _check_file(file)
     check_apart(file, data)
@@ -147,7 +152,17 @@ def _check_columns(columns: Sequence[str], keep: Sequence[str], allowed: Sequenc
         if set(columns) <= set(COLUMNS):
             choices = "the model predicts numbers, without a probability or score; leave these out"
         raise DataError(f"columns={columns}: {choices}.")
-    duplicates = [name for name, count in Counter([*keep, *columns]).items() if count > 1]
+
+
+def _written(column: str, model: Model) -> list[str]:
+    """The names of the columns that one of `columns` means."""
+    if model.softmax is None or column == "prediction":
+        return [column]
+    return [f"{column}_{label}" for label in model.classes]
+
+
+def _check_names(names: Sequence[str]) -> None:
+    duplicates = [name for name, count in Counter(names).items() if count > 1]
     if duplicates:
         raise DataError(
             f"column {duplicates[0]!r} would be written twice; keep each column once, and none "
@@ -239,6 +254,8 @@ def _worker(model: Model) -> Callable[[Bins], dict[str, pa.Array]]:
     if (loss := model.regression) is not None:
         return lambda bins: {"prediction": from_numpy(loss.predictions(model.score(bins)))}
     classes = _classes(model)
+    if model.softmax is not None:
+        return partial(_of_classes, model, classes)
 
     def work(bins: Bins) -> dict[str, pa.Array]:
         score = model.score(bins)
@@ -251,8 +268,23 @@ def _worker(model: Model) -> Callable[[Bins], dict[str, pa.Array]]:
     return work
 
 
+def _of_classes(model: Model, classes: pa.Array, bins: Bins) -> dict[str, pa.Array]:
+    """The same of more than two classes."""
+    score = model.score(bins)
+    best = score.argmax(axis=1).astype(np.uint8)
+    made = {"prediction": classes.take(from_numpy(best))}
+    for column, values in (("probability", class_probabilities(score)), ("score", score)):
+        for name, of_class in zip(_written(column, model), values.T, strict=True):
+            made[name] = from_numpy(np.ascontiguousarray(of_class))
+    return made
+
+
 def _classes(model: Model) -> pa.Array:
-    """The two labels; null stands for any label but the positive one."""
+    """The labels; of two, null stands for any label but the positive one."""
+    if model.softmax is not None:
+        if any(isinstance(label, str) for label in model.classes):
+            return strings(list(map(str, model.classes)))
+        return from_numpy(np.array(model.classes))
     negative, positive = model.classes
     if isinstance(positive, str) and isinstance(negative, str | None):
         return strings([negative, positive])

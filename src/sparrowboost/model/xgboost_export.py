@@ -1,7 +1,7 @@
 """Export of a model to XGBoost's format, and of data to what that model needs.
 
-XGBoost's margin of classes is the log odds, 2 H, so probabilities are the same; that of numbers is
-H. The base score is part of the first tree's values: XGBoost would store it as a probability, with
+XGBoost's margin of two classes is the log odds, 2 H, so probabilities are the same; that of numbers
+is H, and each of more than two classes has one. The base score is part of the first tree's values: XGBoost would store it as a probability, with
 few digits near 1, or as the exponential of a logarithm.
 
 Numbers. XGBoost compares float32 values and sends those below a split's condition left. Here values
@@ -32,7 +32,7 @@ import pyarrow as pa
 from sparrowboost.model.ensemble import Ensemble
 from sparrowboost.model.file import mask_bits, shortest, write_file
 from sparrowboost.model.predict import read_features
-from sparrowboost.model.tree import Tree, TreeBuilder, goes_left
+from sparrowboost.model.tree import Tree, constant, goes_left
 from sparrowboost.readers.formats import numbers
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.runtime.disk import output_path
@@ -75,14 +75,15 @@ def write_xgboost(
     if output_path(path).suffix != ".json":
         raise ModelFileError(f"{path}: XGBoost goes by the suffix of a file; end it in .json.")
     binning = ensemble.binning
-    trees = ensemble.trees or (TreeBuilder(1).finish(np.zeros(1, np.float32)),)
+    trees = ensemble.trees or (constant(0.0),) * ensemble.n_scores
     covers = [np.ones(tree.n_leaves) for tree in trees]
     if data is not None:
         covers = _count_rows(binning, trees, data, read)
     # Added in float32 and in the order of the trees, as in prediction.
     values = [tree.value for tree in trees]
-    values[0] = np.float32(ensemble.base_score) + values[0]
-    factor = 1 if ensemble.regression else 2  # of H in the margin
+    for k, base_score in enumerate(np.atleast_1d(np.float32(ensemble.base_score))):
+        values[k] = base_score + values[k]
+    factor = 2 if ensemble.regression is None and ensemble.softmax is None else 1  # of H
     splits = Splits(binning)
     try:
         made = [
@@ -98,16 +99,19 @@ def write_xgboost(
 
 def _make_document(trees: list[dict[str, Any]], ensemble: Ensemble) -> dict[str, Any]:
     binning, loss = ensemble.binning, ensemble.regression
-    n, d = len(trees), len(binning.features)
-    if loss is None:
+    n, d, k = len(trees), len(binning.features), ensemble.n_scores
+    if ensemble.softmax is not None:
+        parameters = {"softmax_multiclass_param": {"num_class": str(k)}}
+        objective, margin_0 = {"name": "multi:softprob", **parameters}, "0E0"
+    elif loss is None:
         objective, margin_0 = _objective("binary:logistic", "reg_loss_param"), "5E-1"
     else:
         objective = _objective(*OBJECTIVES[loss.name], loss.options)
         margin_0 = "1E0" if loss.log_link else "0E0"
     model = {
         "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(n)},
-        "iteration_indptr": list(range(n + 1)),
-        "tree_info": [0] * n,
+        "iteration_indptr": list(range(0, n + 1, k)),
+        "tree_info": [tree % k for tree in range(n)],
         "trees": trees,
     }
     learner = {
@@ -120,7 +124,7 @@ def _make_document(trees: list[dict[str, Any]], ensemble: Ensemble) -> dict[str,
         "learner_model_param": {
             "base_score": margin_0,
             "boost_from_average": "1",
-            "num_class": "0",
+            "num_class": "0" if k == 1 else str(k),
             "num_feature": str(d),
             "num_target": "1",
         },

@@ -72,7 +72,7 @@ def plot_draws(history: History, ax: Axes | None = None) -> Axes:
         _advantages(ax, draw, of, dots)
         _loss_reductions(parts[1], draw, of, dots)
     rows = parts[-1]
-    _deviations(rows, draw, of, dots, half_names(history.task))
+    _deviations(rows, draw, of, dots, half_names(history.n_classes))
     for part in parts:
         tidy(part)
         add_legend(part, handlelength=1.0)

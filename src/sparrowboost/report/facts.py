@@ -61,20 +61,21 @@ def lead(model: Model, history: History, dataset: Dataset | None) -> str:
     leaves = max((tree.n_leaves for tree in model.trees), default=1)
     made = history.totals.get("n_trees", 0)
     kept = f" (the best of {made:,})" if made > model.n_trees else ""
-    on = ""
+    on, each = "", " for each class" if model.softmax is not None else ""
     if dataset is not None:
         labels = (
-            f"labels are numbers{_between(dataset)}"
-            if dataset.targeted
-            else f"{dataset.n_positive:,} rows are positive "
-            f"({dataset.n_positive / dataset.n_rows:.3%})"
+            f"{dataset.n_positive:,} rows are positive ({dataset.n_positive / dataset.n_rows:.3%})"
         )
+        if dataset.n_classes != 2:
+            labels = f"labels are numbers{_between(dataset)}"
+            if dataset.n_classes:
+                labels = f"they are of {dataset.n_classes} classes"
         on = (
             f" It was trained on {dataset.n_rows:,} rows of {dataset.n_features:,} features; "
             f"{labels}."
         )
     return (
-        f"The model has {model.n_trees:,} trees{kept} of up to {leaves} leaves.{on} "
+        f"The model has {model.n_trees:,} trees{each}{kept} of up to {leaves} leaves.{on} "
         f"Training ended {ENDS.get(history.reason, f'by {history.reason}')}."
     )
 
@@ -89,7 +90,7 @@ def doubts(history: History) -> str:
     """The warnings of the training, as HTML."""
     return "".join(
         f'<p class="doubt"><b>Warning:</b> {text(doubt)}</p>\n'
-        for doubt in SoundnessMonitor.of(history.samples, history.trees, history.task).doubts()
+        for doubt in SoundnessMonitor.of(history.samples, history.trees, history.n_classes).doubts()
     )
 
 
@@ -126,14 +127,16 @@ def tiles(history: History, dataset: Dataset | None) -> str:
 def _judging(history: History) -> list[str]:
     """The validation scores of most interest: of numbers, what decides, RMSE and R2."""
     if "log_loss" in history.scores:
-        names = ["auc", "average_precision", "log_loss"]
+        names = ["auc", "average_precision", "accuracy", "log_loss"]
     else:
         names = list(dict.fromkeys([history.eval_metric or "rmse", "rmse", "r2"]))
     return [name for name in names if name in history.scores]
 
 
 def _data(model: Model, dataset: Dataset | None) -> Pairs:
-    if model.classes:
+    if model.softmax is not None:
+        yield "classes", f"{len(model.classes)}: {name_classes(model.classes)}"
+    elif model.classes:
         negative, positive = model.classes
         yield "positive label", repr(positive)
         yield "negative label", "any other" if negative is None else repr(negative)
@@ -145,7 +148,7 @@ def _data(model: Model, dataset: Dataset | None) -> Pairs:
     categories = sum(feature.kind == "category" for feature in dataset.binning.features)
     yield "label column", dataset.label_name
     yield "rows", f"{dataset.n_rows:,}"
-    if model.classes:
+    if dataset.n_classes == 2:
         yield "positive rows", f"{dataset.n_positive:,}"
     yield "numeric features", f"{dataset.n_features - categories:,}"
     yield "categorical features", f"{categories:,}"

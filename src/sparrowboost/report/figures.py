@@ -88,7 +88,7 @@ def pictures(model: Model, history: History) -> str:
         ]
     if history.trees["n_trees"]:
         drawn = any(history.samples["strata"])
-        edges = EDGES_CAPTION if model.classes else NUMBER_EDGES_CAPTION
+        edges = EDGES_CAPTION if len(model.classes) == 2 else NUMBER_EDGES_CAPTION
         made += [
             _figure("Advantages", edges, lambda ax: plot_edges(history, ax)),
             _figure(
@@ -113,10 +113,11 @@ def pictures(model: Model, history: History) -> str:
 
 
 def _draws_figure(history: History) -> str:
-    numbers = history.task == "regression"
-    errors = DRAWS_CAPTION.format(
-        rows="rows of low, and of high labels," if numbers else "rows of each label"
-    )
+    rows = "rows of each label"
+    if history.n_classes is not None and history.n_classes != 2:
+        of = "frequent, and of rare classes" if history.n_classes else "low, and of high labels"
+        rows = f"rows of {of},"
+    errors = DRAWS_CAPTION.format(rows=rows)
     if has_looks(history):
         title, caption, height = "Checks of draws and proofs", LOOKS_CAPTION + errors, 4.6
     else:

@@ -85,6 +85,7 @@ class History:
         self.scores: dict[str, list[float]] = {}
         self.other_scores: list[dict[str, list[float]]] = []
         self.task: str | None = None
+        self.n_classes: int | None = None
         self.eval_metric: str | None = None
         self.totals: dict[str, Any] = {}
         self.reason: str | None = None
@@ -96,6 +97,7 @@ class History:
             self._add_sample(event)
         elif isinstance(event, TreeAdded):
             self.task, self.eval_metric = event.model.task, event.eval_metric
+            self.n_classes = len(event.model.classes)
             for name, column in self.trees.items():
                 column.append(getattr(event, name))
             for name, score in event.scores.items():
@@ -135,6 +137,7 @@ class History:
             "version": VERSION,
             "trees": {name: list(column) for name, column in self.trees.items()},
             "task": self.task,
+            "n_classes": self.n_classes,
             "eval_metric": self.eval_metric,
             "scores": _without_nan(self.scores),
             "other_scores": [_without_nan(scores) for scores in self.other_scores],
@@ -160,6 +163,7 @@ class History:
         # What follows is not in histories of earlier versions.
         self.other_scores = [_with_nan(scores) for scores in data.get("other_scores", [])]
         self.task, self.eval_metric = data.get("task"), data.get("eval_metric")
+        self.n_classes = data.get("n_classes", 0 if self.task == "regression" else None)
         samples = data["samples"]
         if data["version"] == 1:
             nothing = [None] * len(samples["n_trees"])
