@@ -39,8 +39,9 @@ LEARNER: tuple[Option, ...] = (
     (
         "loss",
         str,
-        "logistic or exponential; softmax for more than two classes; for numbers squared_error, absolute_error, huber, quantile, "
-        "poisson, gamma or tweedie; auto is logistic, softmax or squared_error (default: auto)",
+        "logistic or exponential; softmax for more than two classes; for numbers squared_error, "
+        "absolute_error, huber, quantile, poisson, gamma or tweedie; auto is logistic, softmax or "
+        "squared_error (default: auto)",
     ),
     (
         "alpha",

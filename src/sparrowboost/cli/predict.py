@@ -39,7 +39,11 @@ def add_to(commands: Any) -> None:
         action="append",
         help="columns to copy to the output; separate by commas or repeat",
     )
-    parser.add_argument("--score", action="store_true", help="also write the score, the log odds (of more than two classes, of each)")
+    parser.add_argument(
+        "--score",
+        action="store_true",
+        help="also write the score, the log odds (of more than two classes, of each)",
+    )
     add_format(parser)
     add_memory(parser, SOME_BLOCKS)
     add_jobs(parser)

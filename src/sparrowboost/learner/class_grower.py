@@ -46,11 +46,12 @@ class ClassGrower:
         """A tree for each class, or None if nothing stands out from noise in any."""
         scanner, sample = self._scanner, self._scanner.sample
         assert isinstance(sample, ClassSample)
-        start, longest, parts = scanner.cursor, 0, []
+        start, longest, k, parts = scanner.cursor, 0, len(self._growers), []
         for number, grower in enumerate(self._growers):
             sample.turn_to(number)
             scanner.cursor = start
-            parts.append(grower.grow_tree(model, model.n_trees * len(self._growers) + number))
+            begun = any(tree.n_leaves > 1 for tree in model.trees[number::k])
+            parts.append(grower.grow_tree(model, model.n_trees * k + number, begun=begun))
             longest = max(longest, scanner.n_run)
         scanner.cursor = (start + longest) % sample.n_blocks
         return GrownRound(tuple(parts)) if any(part is not None for part in parts) else None

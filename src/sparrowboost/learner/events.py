@@ -92,8 +92,8 @@ class TreeAdded(Event):
         Rows of the sample on which the tree was grown.
     scores : mapping of str to float
         Of the validation data, if any: log_loss and exponential_loss (of more than two classes,
-        accuracy), and `eval_metric`; of numbers, the loss, mae, rmse and r2. Of several validation sets, those of the last one,
-        which decides.
+        accuracy), and `eval_metric`; of numbers, the loss, mae, rmse and r2. Of several validation
+        sets, those of the last one, which decides.
     other_scores : tuple of mappings of str to float
         Those of the other sets, in their order.
     eval_metric : str or None

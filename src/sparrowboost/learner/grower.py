@@ -98,7 +98,9 @@ class AdaptiveGrower:
         *,
         exact: bool,
         draws: FeatureDraws | None = None,
+        n_classes: int = 1,
     ) -> None:
+        self._n_classes = n_classes  # trees of a round, of which any may stand out by chance
         self._scanner, self._finder, self._rule = scanner, finder, rule
         self._leaf_values = leaf_values
         self._draws = draws or FeatureDraws(scanner.slots.n_features)
@@ -122,10 +124,14 @@ class AdaptiveGrower:
         self._fitted = state["grower"][2:].copy()
 
     def grow(self, model: Model) -> GrownTree | None:
-        return self.grow_tree(model, model.n_trees)
+        return self.grow_tree(model, model.n_trees, begun=model.n_trees > 0)
 
-    def grow_tree(self, model: Model, number: int) -> GrownTree | None:
-        """The next tree; its number decides which features are drawn."""
+    def grow_tree(self, model: Model, number: int, *, begun: bool) -> GrownTree | None:
+        """The next tree; its number decides which features are drawn.
+
+        `begun`: whether there is one before it, so that it need not stand out from noise.
+        """
+        self._stood_out = self._stood_out or begun
         trees = (self._grow(model, features) for features in self._draws.of_tree(number))
         return next((tree for tree in trees if tree is not None), None)
 
@@ -135,7 +141,6 @@ class AdaptiveGrower:
         tree = scanner.start(model.forest, model.n_trees, features.features)
         scanner.extend(scanner.sample.n_blocks if self._exact else self._start)
         self._heaviest = scanner.sample.heaviest
-        self._stood_out = self._stood_out or model.n_trees > 0
         all_v = max(scanner.evidence[0].variance, TINY)
         self._fitted_per_v = self._fitted / all_v
         leaves = [self._look(Leaf(0, 0, features.of_leaf(0, frozenset())))]
@@ -210,7 +215,7 @@ class AdaptiveGrower:
         if self._scanner.heavy_tails:
             v_left = self._scanner.left_squares(leaf, split.feature, split.mask)
             split = split._replace(z=min(split.z, split.by_side(v_left).z))
-        return self._finder.noise_chance(split, n_leaves)
+        return self._finder.noise_chance(split, n_leaves * self._n_classes)
 
     def _look(self, leaf: Leaf) -> Leaf:
         """Find the best split in the leaf's current evidence; a leaf at maximum depth has none."""

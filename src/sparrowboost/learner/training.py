@@ -298,7 +298,10 @@ class GrowerMaker:
         slopes = classes or loss
         values = label_values(get_loss(model.loss)) if slopes is None else number_values(slopes)
         how = finder, Adaptive(p.rho), values, p
-        growers = [AdaptiveGrower(scanner, *how, exact=exact, draws=draws) for _ in range(n_trees)]
+        growers = [
+            AdaptiveGrower(scanner, *how, exact=exact, draws=draws, n_classes=n_trees)
+            for _ in range(n_trees)
+        ]
         if not isinstance(scanner, NumberScanner) or classes is None:
             return growers[0]
         return ClassGrower(scanner, growers)

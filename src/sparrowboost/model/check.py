@@ -210,9 +210,7 @@ def _several(part: Part) -> tuple[Any, ...]:
     """More than two labels, each once."""
     items = part.items()
     if not 2 < len(items) <= MAX_CLASSES:
-        raise DocumentError(
-            f"classes has {len(items)} labels where 3 to {MAX_CLASSES} are needed"
-        )
+        raise DocumentError(f"classes has {len(items)} labels where 3 to {MAX_CLASSES} are needed")
     classes = tuple(map(_label, items))
     if None in classes:
         raise DocumentError("classes has a label null, which no row can have")

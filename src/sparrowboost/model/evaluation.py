@@ -153,7 +153,8 @@ def evaluate(
     Returns
     -------
     Evaluation
-        Or RegressionEvaluation, of a model of numbers, or ClassEvaluation, of more than two classes.
+        Or RegressionEvaluation, of a model of numbers, and ClassEvaluation of more than
+        two classes.
 
     Examples
     --------

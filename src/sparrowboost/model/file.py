@@ -21,8 +21,8 @@ import numpy.typing as npt
 
 from sparrowboost import __version__
 from sparrowboost.model.check import (
-    FORMAT,
     CLASSES_VERSION,
+    FORMAT,
     REGRESSION_VERSION,
     VERSION,
     DocumentError,

@@ -13,8 +13,8 @@ from sparrowboost.model.digest import digest
 from sparrowboost.model.ensemble import Ensemble
 from sparrowboost.model.file import read_model, write_model
 from sparrowboost.model.losses import log_odds, probabilities
-from sparrowboost.model.softmax import class_probabilities
 from sparrowboost.model.predict import stream_leaves, stream_scores
+from sparrowboost.model.softmax import class_probabilities
 from sparrowboost.model.xgboost_export import make_frame, write_xgboost
 from sparrowboost.readers.options import ReadKeywords, ReadOptions
 from sparrowboost.runtime.errors import DataError

@@ -1,8 +1,9 @@
 """Export of a model to XGBoost's format, and of data to what that model needs.
 
 XGBoost's margin of two classes is the log odds, 2 H, so probabilities are the same; that of numbers
-is H, and each of more than two classes has one. The base score is part of the first tree's values: XGBoost would store it as a probability, with
-few digits near 1, or as the exponential of a logarithm.
+is H, and each of more than two classes has one. The base score is part of the first tree's values:
+XGBoost would store it as a probability, with few digits near 1, or as the exponential of a
+logarithm.
 
 Numbers. XGBoost compares float32 values and sends those below a split's condition left. Here values
 up to a threshold go left, so the condition is the smallest float32 above the threshold, and every
@@ -81,7 +82,7 @@ def write_xgboost(
         covers = _count_rows(binning, trees, data, read)
     # Added in float32 and in the order of the trees, as in prediction.
     values = [tree.value for tree in trees]
-    for k, base_score in enumerate(np.atleast_1d(np.float32(ensemble.base_score))):
+    for k, base_score in enumerate(np.atleast_1d(np.asarray(ensemble.base_score, np.float32))):
         values[k] = base_score + values[k]
     factor = 2 if ensemble.regression is None and ensemble.softmax is None else 1  # of H
     splits = Splits(binning)

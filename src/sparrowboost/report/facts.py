@@ -18,6 +18,7 @@ from sparrowboost.learner.soundness import SoundnessMonitor
 from sparrowboost.model.importance import feature_importances
 from sparrowboost.model.metrics import metric_named
 from sparrowboost.model.model import Model
+from sparrowboost.readers.classes import name_classes
 from sparrowboost.report.history import History
 from sparrowboost.report.style import text
 from sparrowboost.runtime.memory import format_size
