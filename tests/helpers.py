@@ -49,13 +49,12 @@ def naive_bins(feature, values) -> list[int]:
 
 
 def stored_rows(dataset) -> Counter:
-    """The store's rows as a multiset of (bins, label, weight)."""
+    """The store's rows as a multiset of (bins, label, weight); the label may be a target."""
     rows: Counter = Counter()
     for block in dataset.blocks():
-        weights = [None] * len(block.label) if block.weight is None else block.weight.tolist()
-        rows.update(
-            zip(map(tuple, block.bins.tolist()), block.label.tolist(), weights, strict=True)
-        )
+        labels = block.label if block.target is None else block.target
+        weights = [None] * len(labels) if block.weight is None else block.weight.tolist()
+        rows.update(zip(map(tuple, block.bins.tolist()), labels.tolist(), weights, strict=True))
     return rows
 
 

@@ -55,7 +55,7 @@ def test_without_a_task_the_error_names_the_option(files, tmp_path, sparrow):
     call = train_call(files, tmp_path / "m.json", task=())
     code, _, err = sparrow(*call, "-q")
     assert code == 1 and err.count("\n") == 1
-    assert "Pass task='regression' (--task regression) to predict numbers, or positive=" in err
+    assert "to predict numbers, task='regression' (--task regression)" in err
     assert not (tmp_path / "m.json").exists()
 
 

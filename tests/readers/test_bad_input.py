@@ -141,8 +141,15 @@ def test_label_constant(store):
 
 
 def test_label_of_three_values(store):
-    fails(store, with_label([0, 1, 2]), "more than 2 values (0, 1, 2", "positive=")
-    fails(store, with_label(["a", "b", "c"]), "more than 2 values (a, b, c", "positive=")
+    fails(store, with_label([0, 1, 2]), "more than 2 values (0, 1, 2", "positive=",
+          "task='classification' (--task classification)")  # fmt: skip
+
+
+def test_label_of_too_many_values(store):
+    texts = with_label([f"id{k}" for k in range(300)])
+    fails(store, texts, "more than 255 values ('id0', 'id1'", "Join rare ones into one")
+    fails(store, with_label(range(300)), "more than 255 values", "pass task='regression'",
+          task="classification")  # fmt: skip
 
 
 def test_label_null(store):

@@ -104,10 +104,18 @@ def small_buckets(monkeypatch):
     )
 
 
+def classes_table(n, seed=0):
+    """A table whose label `y` has one of ten values."""
+    table = small_table(n, seed)
+    names = [f"{count}"[-1] for count in table["count"].to_pylist()]
+    return table.set_column(table.column_names.index("y"), "y", [names])
+
+
 @pytest.mark.slow
-def test_a_damaged_store_is_refused_or_has_its_rows(tmp_path, small_buckets):
+@pytest.mark.parametrize("make_table", [small_table, classes_table])
+def test_a_damaged_store_is_refused_or_has_its_rows(tmp_path, small_buckets, make_table):
     for seed in (0, 1):
-        ingest(small_table(1_000, seed), label="y", weight="w", path=tmp_path / f"{seed}",
+        ingest(make_table(1_000, seed), label="y", weight="w", path=tmp_path / f"{seed}",
                verbose=0)  # fmt: skip
     whole = stored_rows(Dataset(tmp_path / "0"))
 
@@ -132,13 +140,15 @@ def flips(folder, whole, n, seed=0):
         (folder / name).write_bytes((whole / name).read_bytes())
 
 
-def test_no_flipped_bit_gives_another_store(tmp_path, small_buckets, monkeypatch):
+@pytest.mark.parametrize("make_table", [small_table, classes_table])
+def test_no_flipped_bit_gives_another_store(tmp_path, small_buckets, monkeypatch, make_table):
     set_constants(monkeypatch, extent_bytes=400, min_segment_bytes=50)  # hardly any holes
-    ingest(small_table(1_000), label="y", weight="w", path=tmp_path / "whole", verbose=0)
+    ingest(make_table(1_000), label="y", weight="w", path=tmp_path / "whole", verbose=0)
 
     def contents(store):
         dataset = Dataset(store)
         facts = (dataset.label_name, dataset.classes, dataset.binning.to_json())
+        facts += (dataset.class_rows.tolist(), dataset.task)
         return facts, stored_rows(dataset), dataset.block_label.tolist()
 
     whole, refusals = contents(tmp_path / "whole"), Counter()

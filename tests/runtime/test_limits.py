@@ -220,8 +220,13 @@ def named(message):
 
 
 @pytest.mark.slow
-def test_ingest_refuses_a_limit_and_succeeds_with_the_one_it_names(data, tmp_path):
+@pytest.mark.parametrize("n_classes", [2, 200])
+def test_ingest_refuses_a_limit_and_succeeds_with_the_one_it_names(data, tmp_path, n_classes):
     words = ["ingest", data / "valid.parquet", "--label", "y", "-o", tmp_path / "store"]
+    if n_classes > 2:
+        labels = np.random.default_rng(0).integers(0, n_classes, VALID_ROWS)
+        np.save(tmp_path / "classes.npy", labels.astype("i2"))
+        words[3:4] = [tmp_path / "classes.npy", "--task", "classification"]
     done = command("150MB", data, *words)
     assert done.returncode == 1
     assert "memory_limit 150 MB is too small" in done.stderr

@@ -39,6 +39,7 @@ class Pieces:
         self.base, self.path, self.binning = base, base.path, base.binning
         self.classes, self.label_name, self.weighted = base.classes, base.label_name, base.weighted
         self.targeted, self.n_bands, self.target_span = False, 2, None
+        self.task, self.n_classes = "classification", 2
         self._count()
 
     def _count(self):
@@ -124,6 +125,7 @@ class FewRows(Pieces):
         self.base = self.binning = self.path = self.label_name = None
         self.classes, self.weighted = (0, 1), False
         self.targeted, self.n_bands, self.target_span = False, 2, None
+        self.task, self.n_classes = "classification", 2
         if runs:
             self._count()
         else:

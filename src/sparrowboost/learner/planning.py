@@ -31,7 +31,7 @@ from sparrowboost.runtime.errors import MemoryLimitError
 from sparrowboost.runtime.memory import held
 from sparrowboost.sampling.schedule import FIRST_ROWS, Sizes
 from sparrowboost.store.dataset import Dataset
-from sparrowboost.store.staged import Expected
+from sparrowboost.store.reading import Expected
 
 WHOLE_VALUES = 80_000_000  # rows times features up to which all rows are used, without draws
 ALLOWANCE = 224_000_000  # bytes for libraries: `sparrow train` takes 192 MB, in Python 208 MB

@@ -129,7 +129,7 @@ def some_targets(
 
 def label_weights(dataset: Dataset) -> tuple[float, float]:
     """The total user weight of negatives and of positives; 1 a row without weights."""
-    factors = (1.0, 1.0)
+    factors: tuple[float, ...] = (1.0, 1.0)
     if isinstance(dataset.storage, ReweightedRows):
         factors, dataset = dataset.storage.factors, dataset.storage.base
     sums = np.array([dataset.n_rows - dataset.n_positive, dataset.n_positive], np.float64)

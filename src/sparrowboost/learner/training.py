@@ -137,7 +137,7 @@ def train(
     >>> sparrowboost.train(ds, n_estimators=10, max_leaves=4, verbose=0)
     Model(10 trees of up to 4 leaves, 3 features, loss='logistic')
     """
-    p = Params.make(**params)
+    given = Params.make(**params)
     read = ReadOptions(
         header=header,
         format=format,
@@ -148,8 +148,8 @@ def train(
     )
     if not isinstance(dataset, Dataset):
         raise DataError(f"train takes a Dataset, got {type(dataset).__name__}; call ingest first.")
-    init = None if init_model is None else starting_model(init_model, dataset, p)
-    p = settled(p, dataset, init, valid)
+    init = None if init_model is None else starting_model(init_model, dataset, given)
+    p, many = settled(given, dataset, init, valid), dataset.n_classes > 2
     for path in (checkpoint, scratch):
         if path is not None:
             output_path(path)  # before any row is read
@@ -167,6 +167,9 @@ def train(
             stack.callback(staged.close)
             may_begin = class_weight is None and checkpoint is None
             dataset, division = begin_reading(staged, p, limit, n_jobs, valid, progress, may_begin)
+        if many != (dataset.n_classes > 2):  # other than a sample of the labels said
+            p = settled(given, dataset, init, valid)
+            grow = GrowerMaker(p, dataset.binning, seed)
         factors = class_factors(dataset, class_weight)
         if factors is not None:
             dataset = with_class_weight(dataset, factors)
@@ -243,7 +246,7 @@ def read_validation(
     model: Model,
     params: Params,
     division: TrainPlan,
-    factors: tuple[float, float] | None,
+    factors: tuple[float, ...] | None,
     workers: WorkerPool,
     read: ReadOptions,
 ) -> Validation | ValidationSets:

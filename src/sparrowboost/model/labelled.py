@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from sparrowboost.model.ensemble import Ensemble
@@ -14,9 +15,11 @@ from sparrowboost.model.predict import (
     column_names,
     open_options,
 )
-from sparrowboost.readers.labels import same_label
+from sparrowboost.readers.classes import KnownClasses
+from sparrowboost.readers.labels import LabelCoder, LabelReader, same_label
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.readers.table import open_table
+from sparrowboost.readers.targets import TargetReader
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.temporary import TemporaryFolder
 from sparrowboost.store.dataset import Block
@@ -29,9 +32,12 @@ def read_labelled(
     read: ReadOptions,
     budget: BlockBudget | None = None,
 ) -> Iterator[Block]:
-    """Rows of a source with their labels, in their order, binned by the model's thresholds."""
+    """Rows of a source with their labels, in their order, binned by the model's thresholds.
+
+    Of a model of more than two classes, targets are indices in its `classes`.
+    """
     data, label, weight = _parts_of(valid, ensemble.label_name)
-    binning, classes, loss = ensemble.binning, ensemble.classes, ensemble.regression
+    binning, loss = ensemble.binning, ensemble.regression
     with TemporaryFolder("valid") as scratch:
         columns = column_names(binning, data)
         options = open_options(binning, columns, scratch, read)
@@ -40,10 +46,9 @@ def read_labelled(
             replace(options, check=lambda source: check_kinds(binning, source, columns)),
             label=label,
             weight=weight,
-            positive=classes[1] if loss is None else None,
+            labels=partial(label_reader, ensemble.classes),
             columns=columns,
             exclude=(),
-            regression=loss is not None,
         )
         check_kinds(binning, table.source, columns)
         row = 0
@@ -61,12 +66,23 @@ def read_labelled(
                 bins = FeatureBlock(batch, [], table.source, row).bins(binning)
                 yield Block(bins, block.codes, block.weights, target)
                 row += len(block.codes)
-    if loss is not None:
-        return
-    unknown = [label for label in table.labels.others if not same_label(label, classes[0])]
+    if isinstance(table.labels, LabelCoder):
+        check_others(table.labels, ensemble.classes, table.source.name)
+
+
+def label_reader(classes: Sequence[Any], name: str) -> LabelReader:
+    """What reads the labels for a model of these classes, or of numbers if there are none."""
+    if not classes:
+        return TargetReader(name)
+    return LabelCoder(name, classes[1]) if len(classes) == 2 else KnownClasses(name, classes)
+
+
+def check_others(labels: LabelCoder, classes: Sequence[Any], where: str) -> None:
+    """A DataError if some labels were neither of two classes."""
+    unknown = [label for label in labels.others if not same_label(label, classes[0])]
     if classes[0] is not None and unknown:
         raise DataError(
-            f"{table.source.name}: label {min(unknown, key=str)!r} is not in the training data, "
+            f"{where}: label {min(unknown, key=str)!r} is not in the training data, "
             f"which has {classes[0]!r} and {classes[1]!r}."
         )
 

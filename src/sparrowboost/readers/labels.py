@@ -1,14 +1,15 @@
-"""Labels of any type as 0/1 bytes, and weights as floats."""
+"""Labels of any type: two classes as 0/1 bytes, what all label readers share; and weights."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sparrowboost.readers.arrays import to_numpy
+from sparrowboost.readers.arrays import from_numpy, to_numpy
 from sparrowboost.readers.formats import RowError, numbers
 from sparrowboost.runtime.errors import DataError
 
@@ -17,12 +18,82 @@ Value = bool | int | float | str
 MAX_WEIGHT = 1e12  # below 2**40, up to which rows are distinguished by weight on disk
 
 
+class LabelReader(Protocol):
+    """Reads the labels of a table, block by block.
+
+    There is one of each kind of label:
+
+        LabelCoder     two classes (here)
+        ClassReader    more of them (classes.py)
+        KnownClasses   those of a model (classes.py)
+        TargetReader   numbers to predict (targets.py)
+    """
+
+    @property
+    def n_classes(self) -> int:
+        """Classes known so far, of two classes always 2; 0 of numbers."""
+        ...
+
+    @property
+    def targeted(self) -> bool:
+        """Whether rows have a number for what is to be predicted, besides their band."""
+        ...
+
+    @property
+    def n_bands(self) -> int: ...
+
+    @property
+    def largest_share(self) -> float:
+        """Share of the rows in the largest band, as far as it is known."""
+        ...
+
+    @property
+    def trainable(self) -> bool:
+        """Whether the rows read so far have different labels."""
+        ...
+
+    @property
+    def classes(self) -> Sequence[Value | None] | None:
+        """After `order`: the labels, none of numbers."""
+        ...
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """After `order`: what else the manifest of a store says of the labels."""
+        ...
+
+    def check_type(self, type_: pa.DataType) -> None:
+        """A DataError if a column of this type cannot be the label."""
+        ...
+
+    def read(self, array: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32] | None]:
+        """Codes of a block's bands, and its targets; a RowError for a label that is missing."""
+        ...
+
+    def order(self) -> npt.NDArray[np.uint8]:
+        """What each code stands for, a class or band; a DataError if all labels are the same."""
+        ...
+
+
+class OtherClassesError(DataError):
+    """The classes are more than two, or two, and a sample of the labels said otherwise.
+
+    The rows can be read again from the first. Where the rows read so far are in use already, this
+    is the error that the user gets.
+    """
+
+    def __init__(self, message: str, *, many: bool) -> None:
+        super().__init__(message)
+        self.many = many
+
+
 class LabelCoder:
     """Encodes labels as 0 and 1 block by block, without knowing their values in advance.
 
     With `positive`, that value is 1 and all others are 0. Without, the first value found is 0 and
     the second 1, and `order` finally maps these codes to classes: the greater value is the positive
-    one, as in scikit-learn.
+    one, as in scikit-learn. A third value is an OtherClassesError; of numbers an error that asks
+    whether they are classes, unless `asked`.
 
     Examples
     --------
@@ -33,23 +104,20 @@ class LabelCoder:
     ([1, 0], ('no', 'yes'))
     """
 
-    n_bands = 2
+    n_classes = n_bands = 2
+    targeted = False
     largest_share = 1.0  # nothing is known beforehand
-    span = None
+    facts: Mapping[str, Any] = {}
 
-    def __init__(self, name: str, positive: Value | None = None) -> None:
+    def __init__(self, name: str, positive: Value | None = None, *, asked: bool = False) -> None:
         self._name = name
-        self._positive = positive
+        self._positive, self._asked = positive, asked
         self._values: list[Value] = []  # index = code
         self._others: set[Value] = set()  # with positive=: some of the other values
         self.classes: tuple[Value | None, Value] | None = None
 
     def check_type(self, type_: pa.DataType) -> None:
-        """A DataError if values of this type cannot be labels."""
-        if pa.types.is_nested(type_):
-            raise DataError(
-                f"label {self._name!r} has type {type_}; it must have one value per row."
-            )
+        check_label_type(self._name, type_)
 
     def read(self, array: pa.Array) -> tuple[npt.NDArray[np.uint8], None]:
         """As a `TargetReader` does: codes stand for its bands, and there are no targets."""
@@ -59,27 +127,9 @@ class LabelCoder:
         """Codes of a block of labels; a RowError for one that is missing."""
         if (codes := self._quick(array)) is not None:
             return codes
-        self.check_type(array.type)
-        coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-        values = [_plain(value) for value in coded.dictionary.to_pylist()]
-        if coded.null_count or None in values:
-            indices = to_numpy(coded.indices.cast(pa.int64()), len(values))
-            missing = np.array([*(value is None for value in values), True])[indices]
-            if missing.any():
-                raise RowError(
-                    int(np.argmax(missing)),
-                    f"label {self._name!r} is missing; remove rows without a label.",
-                )
-        indices = to_numpy(coded.indices)
-        used = np.bincount(indices, minlength=len(values)) > 0
-        codes = np.array(
-            [
-                self._code(value) if use and value is not None else 0
-                for value, use in zip(values, used, strict=True)
-            ],
-            np.uint8,
-        )
-        return codes[indices]
+        values, which = different_labels(self._name, array)
+        asks = is_number(array.type) and not self._asked
+        return np.array([self._code(value, asks) for value in values], np.uint8)[which]
 
     def _quick(self, array: pa.Array) -> npt.NDArray[np.uint8] | None:
         """Codes of numbers that are all one of two known values, as in most blocks."""
@@ -91,7 +141,7 @@ class LabelCoder:
         second = x == self._values[1]
         return second.view(np.uint8) if (second | (x == self._values[0])).all() else None
 
-    def _code(self, value: Value) -> int:
+    def _code(self, value: Value, asks: bool) -> int:
         if self._positive is not None:
             if same_label(value, self._positive):
                 self._values = [value]
@@ -102,15 +152,24 @@ class LabelCoder:
         if value not in self._values:
             self._values.append(value)
             if len(self._values) > 2:
-                shown = ", ".join(map(str, sorted(self._values, key=str)))
-                numbers = all(isinstance(value, int | float) for value in self._values)
-                regress = "task='regression' (--task regression) to predict numbers, or "
-                raise DataError(
-                    f"label {self._name!r} has more than 2 values ({shown}, ...); it must have 2. "
-                    f"Pass {regress if numbers else ''}positive=... (--positive) to train one "
-                    "value against the rest."
-                )
+                self._refuse_third(asks)
         return self._values.index(value)
+
+    def _refuse_third(self, asks: bool) -> NoReturn:
+        if asks:
+            shown = ", ".join(map(str, sorted(self._values, key=str)))
+            raise DataError(
+                f"label {self._name!r} has more than 2 values ({shown}, ...). If they are "
+                "classes, pass task='classification' (--task classification); to predict "
+                "numbers, task='regression' (--task regression); to train one value against the "
+                "rest, positive=... (--positive)."
+            )
+        raise OtherClassesError(
+            f"label {self._name!r} has a third value, {self._values[-1]!r}, which a sample of the "
+            "labels did not have, and training had begun with two. Ingest all rows first "
+            "(`sparrow ingest`, or sparrowboost.ingest), and train on the store.",
+            many=True,
+        )
 
     @property
     def trainable(self) -> bool:
@@ -140,12 +199,62 @@ class LabelCoder:
                 f"label {self._name!r} is {self._values[0]!r} in every row; "
                 "training needs two classes."
             )
-        try:
-            negative, positive = sorted(self._values)
-        except TypeError:
-            negative, positive = sorted(self._values, key=str)
+        negative, positive = in_order(self._values)
         self.classes = (negative, positive)
         return np.array([value == positive for value in self._values], np.uint8)
+
+
+def check_label_type(name: str, type_: pa.DataType) -> None:
+    """A DataError if values of this type cannot be labels."""
+    if pa.types.is_nested(type_):
+        raise DataError(f"label {name!r} has type {type_}; it must have one value per row.")
+
+
+def is_number(type_: pa.DataType) -> bool:
+    """Whether values of this type may be numbers to predict. Those of dictionaries are classes."""
+    return pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
+
+
+def different_labels(name: str, array: pa.Array) -> tuple[list[Value], npt.NDArray[np.int64]]:
+    """The labels in a block, and which of them each row has; a RowError for one that is missing.
+
+    Examples
+    --------
+    >>> values, which = different_labels("y", pa.array([2.0, 0.5, 2.0]))
+    >>> values, which.tolist()
+    ([2, 0.5], [0, 1, 0])
+    """
+    check_label_type(name, array.type)
+    coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    n = len(coded.dictionary)
+    indices = to_numpy(coded.indices.cast(pa.int64()), n)
+    counts = np.bincount(indices, minlength=n + 1)
+    used = np.flatnonzero(counts[:n])  # a dictionary may have many more entries
+    values = [_plain(value) for value in coded.dictionary.take(from_numpy(used)).to_pylist()]
+    number = np.full(n + 1, len(used))
+    number[used] = np.arange(len(used))
+    which = number[indices]
+    if counts[n] or None in values:
+        missing = np.array([*(value is None for value in values), True])[which]
+        raise RowError(
+            int(np.argmax(missing)), f"label {name!r} is missing; remove rows without a label."
+        )
+    return [value for value in values if value is not None], which
+
+
+def in_order(values: Iterable[Value]) -> list[Value]:
+    """Labels in the order of classes: by value, or as texts if they cannot be compared.
+
+    Examples
+    --------
+    >>> in_order([10, 9.5]), in_order(["b", "a"]), in_order([10, "9", True])
+    ([9.5, 10], ['a', 'b'], [10, '9', True])
+    """
+    values = list(values)
+    try:
+        return sorted(values)
+    except TypeError:
+        return sorted(values, key=str)
 
 
 def same_label(a: Any, b: Any) -> bool:

@@ -29,10 +29,10 @@ from sparrowboost.readers.formats import (
     categories,
     open_source,
 )
-from sparrowboost.readers.labels import LabelCoder, Value, weights
+from sparrowboost.readers.labels import LabelReader, weights
 from sparrowboost.readers.libsvm import LABEL
 from sparrowboost.readers.npy import column_from_npy
-from sparrowboost.readers.targets import Target, TargetReader
+from sparrowboost.readers.targets import Target
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.threads import prefetch
 
@@ -68,7 +68,7 @@ class Column(NamedTuple):
 
 
 class CodedBlock(NamedTuple):
-    """A row block with its label codes (of numbers, their bands), weights and targets."""
+    """A row block with its label codes (of numbers and many classes: bands), weights, targets."""
 
     batch: pa.RecordBatch
     codes: npt.NDArray[np.uint8]
@@ -83,7 +83,7 @@ class Table:
     source: Source
     label: Column
     weight: Column | None
-    labels: LabelCoder | TargetReader
+    labels: LabelReader
     features: dict[str, Kind]
     categorical: frozenset[str] = frozenset()  # columns that the user called so
 
@@ -175,19 +175,18 @@ def open_table(
     *,
     label: ColumnLike | None,
     weight: ColumnLike | None,
-    positive: Value | None,
+    labels: Callable[[str], LabelReader],
     columns: Sequence[str] | None,
     exclude: Sequence[str],
-    regression: bool = False,
 ) -> Table:
     """Open a source and find its label, weight and feature columns.
 
-    Those of a stream are checked before its rows are fetched. `regression`: the labels are numbers.
+    Those of a stream are checked before its rows are fetched. `labels` makes what reads the labels
+    from the name of their column.
     """
 
     def find_columns(source: Source) -> Table:
-        table = _find_columns(source, options, label, weight, positive, columns, exclude)
-        return replace(table, labels=TargetReader(table.label.name)) if regression else table
+        return _find_columns(source, options, label, weight, labels, columns, exclude)
 
     def check(source: RandomAccessSource) -> None:
         _check_types(find_columns(source), source.schema)
@@ -204,7 +203,7 @@ def _find_columns(
     options: OpenOptions,
     label: ColumnLike | None,
     weight: ColumnLike | None,
-    positive: Value | None,
+    labels: Callable[[str], LabelReader],
     columns: Sequence[str] | None,
     exclude: Sequence[str],
 ) -> Table:
@@ -230,8 +229,8 @@ def _find_columns(
     features: dict[str, Kind] = {
         c: "category" if c in categorical else source.kind(c) for c in names
     }
-    labels = LabelCoder(label_column.name, positive)
-    return Table(source, label_column, weight_column, labels, features, frozenset(categorical))
+    reader = labels(label_column.name)
+    return Table(source, label_column, weight_column, reader, features, frozenset(categorical))
 
 
 def _check_types(table: Table, schema: pa.Schema) -> None:

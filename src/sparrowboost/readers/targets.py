@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -46,8 +47,10 @@ class TargetReader:
     (3, 0.6, (0.0, 5.0))
     """
 
+    n_classes = 0
+    targeted = True
     classes = ()
-    others: frozenset[str] = frozenset()
+    facts: Mapping[str, Any] = {}
 
     def __init__(self, name: str) -> None:
         self._name = name

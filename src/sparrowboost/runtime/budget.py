@@ -215,6 +215,7 @@ def default_parts(
     n_extra: int,
     n_bands: int = 2,
     targeted: bool = False,
+    n_scores: int = 1,
 ) -> dict[str, int]:
     """The parts that are enough for any data in a training with default parameters.
 
@@ -229,8 +230,9 @@ def default_parts(
         DEFAULT_LEAVES,
         n_extra=n_extra,
         n_bands=n_bands,
+        n_scores=n_scores,
     )
-    pair = pair_bytes(n_features, n_extra=n_extra, targeted=targeted)
+    pair = pair_bytes(n_features, n_extra=n_extra, targeted=targeted, n_scores=n_scores)
     return {
         "code of training": TRAINING_BYTES,
         **fixed,

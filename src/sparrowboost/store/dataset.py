@@ -32,24 +32,37 @@ class Dataset:
 
     Attributes
     ----------
-    n_rows, n_features, n_positive, n_blocks, n_bytes : int
+    n_rows, n_features, n_blocks, n_bytes : int
     feature_names : list of str
     binning : Binning
         Thresholds and categories of each feature.
+    n_positive : int
+        Rows of the positive label; 0 unless there are two classes.
     classes : tuple
         The negative and the positive label as they were in the source; None stands for "any
-        other" when one value was trained against several. Empty for regression.
+        other" when one value was trained against several. Of more classes, all of them in order.
+        Empty for regression.
+    n_classes : int
+        2, the number of classes if there are more, or 0 for regression. Before all rows are read
+        (``wait=False``), the classes of a sample, if there are more than two.
+    class_rows : (n_classes,) int
+        Rows of each class. Of a part of a data set of many classes, this may read all its rows.
     weighted : bool
         Whether rows have sample weights.
     task : str
         "classification" or "regression".
+    targeted : bool
+        Whether blocks have a `target`: the number to predict, or, of more than two classes, the
+        index in `classes`.
     target_span : (float, float) or None
         Of a regression, the least and the greatest label.
     block_rows, block_label : (n_blocks,) int
-        Rows of each block, and the label that they all have. Of a regression, the band: a number
-        from 0 to ``n_bands - 1``, for the range that the labels are in.
+        Rows of each block, and the label that they all have, 0 or 1. Of a regression and of more
+        classes, the band: a number from 0 to ``n_bands - 1``, for the range that the labels are in,
+        or for classes that are about as frequent.
     n_bands, band_rows : int, (n_bands,) int
-        The number of bands, and the rows of each; of a classification, negatives and positives.
+        The number of bands, at most 8, and the rows of each; of two classes, negatives and
+        positives.
 
     Examples
     --------
@@ -99,12 +112,12 @@ class Dataset:
 
     @property
     def targeted(self) -> bool:
-        """Whether rows have a number to predict, instead of one of two labels."""
+        """Whether rows have a number to predict, or the index of a class, besides their band."""
         return self.storage.targeted
 
     @property
     def task(self) -> str:
-        return "regression" if self.targeted and not self.classes else "classification"
+        return self.storage.task
 
     @property
     def n_extra(self) -> int:
@@ -131,8 +144,12 @@ class Dataset:
 
     @property
     def n_classes(self) -> int:
-        """Labels that are told apart; 0 if they are numbers."""
-        return len(self.classes) if self.targeted else 2
+        return self.storage.n_classes
+
+    @property
+    def class_rows(self) -> npt.NDArray[np.int64]:
+        # Bands are the two classes, where there are two.
+        return self.storage.class_rows if self.targeted else self.band_rows
 
     @property
     def n_rows(self) -> int:

@@ -5,35 +5,36 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from sparrowboost.readers.formats import OpenOptions, check_format
-from sparrowboost.readers.labels import Value
+from sparrowboost.readers.labels import LabelCoder, LabelReader, Value
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.readers.table import ColumnLike, Table, name_list, open_table
+from sparrowboost.readers.targets import TargetReader
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.memory import apply_limit, release
 from sparrowboost.runtime.progress import compiling, make_progress
 from sparrowboost.runtime.random_state import RandomState, check_seed
 from sparrowboost.runtime.threads import check_jobs
 from sparrowboost.store.bin_finder import find_bins
-from sparrowboost.store.binning import Binning
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.known_bins import binning_of, category_names, check_kinds, task_of
-from sparrowboost.store.plan import OPENING, IngestPlan, layout_of
+from sparrowboost.store.label_sample import LabelSample, look_at_labels
+from sparrowboost.store.plan import OPENING, IngestPlan
+from sparrowboost.store.reading import Reading
 from sparrowboost.store.resume import describe_run, find_finished
-from sparrowboost.store.row_pass import RowPass
 from sparrowboost.store.staged import StagedRows
-from sparrowboost.store.stages import Stage, all_rows, find_bands, labels_drift, make_stages
+from sparrowboost.store.stages import Stage, all_rows, make_stages
+from sparrowboost.store.storage import CLASSIFICATION, REGRESSION
 from sparrowboost.store.warm_up import warm_up
 from sparrowboost.store.writer import StoreWriter
 
-CLASSIFICATION, REGRESSION = "classification", "regression"
-MAX_BLOCK_ROWS = 65_536
 N_STAGES = 6  # in which rows are read; training begins after the first
 MIN_PARTITIONS = 16  # of a source that is read in stages
 MIN_STAGED_ROWS = 1_000_000
@@ -74,7 +75,8 @@ def ingest(
         or memory map, a scipy sparse matrix, a pandas or polars frame, a pyarrow table or dataset,
         or any object with ``__arrow_c_stream__``. Columns of arrays are called f0, f1, ...
     label : column name, column number, array, or path of a .npy file
-        Any two values: 0/1, -1/+1, booleans, two strings. The greater is the positive one. With
+        Any two values: 0/1, -1/+1, booleans, two strings. The greater is the positive one. Or 3 to
+        255 classes: strings, categories; with task="classification" also numbers. With
         task="regression", numbers to predict. libsvm files have their own.
     path : str or path, optional
         The store's folder, new or empty unless `overwrite` or `resume` is set. Without it, the
@@ -86,8 +88,8 @@ def ingest(
     positive : value, optional
         The label to train against all others.
     task : {"classification", "regression"}, optional
-        What labels are: two classes, or numbers to predict. Default: that of `bins_of`, else two
-        classes; labels of more values are an error that asks.
+        What labels are: classes, or numbers to predict. Default: that of `bins_of`, else classes;
+        numbers of more than two values are an error that asks.
     columns, exclude : list of str, optional
         Columns to use as features, or to leave out. Default: all columns but label and weight.
     categorical : list of str, optional
@@ -123,7 +125,8 @@ def ingest(
         that was killed starts again from the first row.
     wait : bool
         False: return when the bins are found, before the rows are read. `train` then reads them,
-        while it trains if possible; any other use of the Dataset waits until all rows are read.
+        while it trains if possible, which it is not for more than two classes; any other use of
+        the Dataset waits until all rows are read.
     n_jobs : int, optional
         Threads; default (and -1): as many as this process may use.
     random_state : int, Generator, RandomState or None
@@ -188,12 +191,13 @@ def ingest(
                 options,
                 label=label,
                 weight=weight,
-                positive=positive,
+                labels=choose_reader(task, positive),
                 columns=None if columns is None else name_list(columns),
                 exclude=name_list(exclude),
-                regression=check_task(task, positive),
             )
-            find_bands(table, seed)
+            sample = LabelSample()
+            if positive is None:
+                sample = look_at_labels(table, seed, asked=task == CLASSIFICATION)
             with compiling(progress):
                 warm_up(table.features.values())
             release()
@@ -204,66 +208,27 @@ def ingest(
                 check_kinds(known, table.source, known.names)
                 binning, row_bytes = known, float(table.source.row_bytes(known.names))
         # With `positive`, the other classes are not known before all labels are read.
-        stages = choose_stages(table, seed) if positive is None else [all_rows(table.source)]
-        rows = staged_rows(table, binning, store, plan, stages, row_bytes, seed, stack, verbose)
+        whole = positive is not None or table.labels.n_classes > 2
+        stages = [all_rows(table.source)] if whole else choose_stages(table, sample, seed)
+        reading = Reading(table, binning, store, plan, stages, sample, row_bytes, seed)
+        rows = StagedRows(reading, close=stack.pop_all(), verbose=verbose)
     return rows.wait() if wait else Dataset(rows)
 
 
-def staged_rows(
-    table: Table,
-    binning: Binning,
-    store: StoreWriter,
-    plan: IngestPlan,
-    stages: list[Stage],
-    row_bytes: float,
-    seed: int,
-    stack: ExitStack,
-    verbose: int,
-) -> StagedRows:
-    """The rows of a table, which go to the store when they are asked for."""
-    labels = table.labels
-    store.start(
-        binning,
-        layout_of(table),
-        n_rows=table.source.n_rows,
-        stage_rows=max(stage.n_rows for stage in stages),
-        memory=plan.shuffle_bytes,
-        seed=seed,
-        n_bands=labels.n_bands,
-        largest_share=labels.largest_share,
-    )
-    if plan.columns is not None:
-        row_bytes = 2.0 * len(table.features)  # bins by column, and by row
-    block_rows = plan.block_rows(row_bytes, MAX_BLOCK_ROWS)
-    row_pass = RowPass(table, binning, store, stages, block_rows, plan.n_jobs, seed, plan.columns)
-    return StagedRows(
-        row_pass.run,
-        stage_rows=np.cumsum([stage.n_rows for stage in stages]).tolist(),
-        n_bytes=plan.n_bytes,
-        close=stack.pop_all(),
-        path=store.path,
-        binning=binning,
-        label_name=table.label.name,
-        layout=store.layout,
-        n_bands=labels.n_bands,
-        largest_block=store.block_rows,
-        verbose=verbose,
-    )
-
-
-def check_task(task: str | None, positive: Value | None) -> bool:
-    """Whether labels are numbers to predict."""
+def choose_reader(task: str | None, positive: Value | None) -> Callable[[str], LabelReader]:
+    """What reads labels, as far as arguments tell: makes it from the name of the label."""
     if task not in (None, CLASSIFICATION, REGRESSION):
         raise DataError(f"task={task!r} is unknown; give 'classification' or 'regression'.")
     if task == REGRESSION and positive is not None:
         raise DataError("positive= names a class, and with task='regression' there is none.")
-    return task == REGRESSION
+    if task == REGRESSION:
+        return TargetReader
+    return partial(LabelCoder, positive=positive, asked=task == CLASSIFICATION)
 
 
-def choose_stages(table: Table, seed: int) -> list[Stage]:
+def choose_stages(table: Table, sample: LabelSample, seed: int) -> list[Stage]:
     """The stages in which to read a table; only one if a part of the rows may not represent all."""
     stages = make_stages(
         table.source, seed, N_STAGES, min_rows=MIN_STAGED_ROWS, min_partitions=MIN_PARTITIONS
     )
-    drift = len(stages) > 1 and labels_drift(table, seed)
-    return [all_rows(table.source)] if drift else stages
+    return [all_rows(table.source)] if len(stages) > 1 and sample.drifts else stages

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from sparrowboost.readers.base import reading_bytes
 from sparrowboost.readers.table import AHEAD, Table
-from sparrowboost.readers.targets import TargetReader
 from sparrowboost.runtime.budget import LIBRARIES, Budget, blocks_in_flight, default_parts
 from sparrowboost.runtime.memory import CODE_BYTES, held
 from sparrowboost.runtime.progress import log
@@ -145,13 +144,13 @@ def training_parts(table: Table, shuffle_bytes: int, n_jobs: int) -> dict[str, i
         n_extra=layout.n_extra,
         n_bands=labels.n_bands,
         targeted=layout.targeted,
+        n_scores=labels.n_classes if labels.n_classes > 2 else 1,
     )
 
 
 def layout_of(table: Table) -> Layout:
     """How the rows of a table are laid out in a store."""
-    targeted = isinstance(table.labels, TargetReader)
-    return Layout(len(table.features), table.weight is not None, targeted)
+    return Layout(len(table.features), table.weight is not None, table.labels.targeted)
 
 
 def sample_rows(n_features: int) -> int:

@@ -36,7 +36,7 @@ class RowPass:
     table : Table
     binning : Binning
     store : StoreWriter
-        Started, and still empty.
+        Started, and still empty; a context that the caller is in.
     stages : list of Stage
     block_rows : int
         Rows that are binned at once.
@@ -64,7 +64,7 @@ class RowPass:
         """
         seen = SeenValues(self.binning)
         labels, store = self.table.labels, self.store
-        with store, progress.task("binning rows", self.table.source.n_rows) as task:
+        with progress.task("binning rows", self.table.source.n_rows) as task:
             with closing(self._fill_store(task, seen, stop)) as stages:
                 for _ in stages:
                     store.end_stage()
@@ -73,14 +73,16 @@ class RowPass:
                     ready = labels.trainable if span is None else span[0] < span[1]
                     yield store.snapshot(labels.order(), self._about()) if ready else None
             store.end_stage()
+            order = labels.order()
             seen.warn_of_empty()
-            yield store.finish(labels.order(), self._about())
+            yield store.finish(order, self._about())
 
     def _about(self) -> dict[str, Any]:
         """What the manifest says of the source."""
         return {
             "label": self.table.label.name,
             "classes": self.table.labels.classes,
+            **self.table.labels.facts,
             "source": self.table.source.name,
             "random_state": self.seed,
             "sparrowboost": __version__,

@@ -8,51 +8,19 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from sparrowboost.readers.labels import OtherClassesError
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.progress import Progress, make_progress
-from sparrowboost.store.binning import Binning
 from sparrowboost.store.dataset import Dataset
+from sparrowboost.store.reading import Expected, Reading
 from sparrowboost.store.storage import Block
-from sparrowboost.store.stored import Layout, open_store
-
-
-class Expected(NamedTuple):
-    """What is known of a data set before its rows are read."""
-
-    binning: Binning
-    n_features: int
-    n_rows: int  # may be an estimate
-    layout: Layout
-    n_bands: int
-    largest_block: int  # rows, about
-
-    @property
-    def weighted(self) -> bool:
-        return self.layout.weighted
-
-    @property
-    def targeted(self) -> bool:
-        return self.layout.targeted
-
-    @property
-    def n_classes(self) -> int:
-        return 0 if self.targeted else 2
-
-    @property
-    def task(self) -> str:
-        return "regression" if self.targeted else "classification"
-
-    @property
-    def n_extra(self) -> int:
-        return self.layout.n_extra
+from sparrowboost.store.stored import open_store
 
 
 class StagedRows:
@@ -63,39 +31,28 @@ class StagedRows:
 
     Parameters
     ----------
-    read : callable
-        Reads the rows: yields a data set after each stage, or None as long as all rows have the
-        same label or target. It ends early, with an error, when the event that it gets is set.
-    stage_rows : (s,) int
-        Rows that are stored after each stage; the last is all.
-    n_bytes : int
-        About what reading takes in memory.
+    reading : Reading
+        Reads the rows.
     close : ExitStack
         What is left to do if nothing is read.
-    largest_block : int
-        About the rows of the largest block.
+    verbose : int
+        As of `ingest`.
+
+    Attributes
+    ----------
+    stage_rows : (s,) int
+        Rows that are stored after each stage; the last is all.
+    reading_bytes : int
+        About what reading takes in memory.
     """
 
-    def __init__(
-        self,
-        read: Callable[[Progress, threading.Event], Iterator[Dataset | None]],
-        *,
-        stage_rows: Sequence[int],
-        n_bytes: int,
-        close: ExitStack,
-        path: Path,
-        binning: Binning,
-        label_name: str,
-        layout: Layout,
-        n_bands: int,
-        largest_block: int,
-        verbose: int,
-    ) -> None:
-        self._read, self._verbose = read, verbose
-        self.stage_rows, self.reading_bytes = list(stage_rows), n_bytes
-        self.path, self.binning, self.label_name = path, binning, label_name
-        self.layout, self.n_bands, self._largest = layout, n_bands, largest_block
-        self.weighted, self.targeted = layout.weighted, layout.targeted
+    def __init__(self, reading: Reading, *, close: ExitStack, verbose: int) -> None:
+        self._reading, self._verbose = reading, verbose
+        self.stage_rows = np.cumsum([stage.n_rows for stage in reading.stages]).tolist()
+        self.reading_bytes = reading.plan.n_bytes
+        self.path, self.binning = reading.store.path, reading.binning
+        self.label_name, self.weighted = reading.table.label.name, reading.store.layout.weighted
+        self._in_use = False  # whether anyone has a stage but the last
         self._close = weakref.finalize(self, close.close)
         self._stop = threading.Event()
         self._changed = threading.Condition()
@@ -113,10 +70,21 @@ class StagedRows:
     @property
     def expected(self) -> Expected:
         """What can be said of all rows without reading them."""
-        d, n = self.layout.n_features, self.stage_rows[-1]
-        return Expected(self.binning, d, n, self.layout, self.n_bands, self._largest)
+        return self._reading.expected
 
     # -- as any storage of blocks; most of it waits for all rows -----------------------------------
+
+    @property
+    def task(self) -> str:
+        return self.expected.task
+
+    @property
+    def targeted(self) -> bool:
+        return self.expected.targeted
+
+    @property
+    def n_bands(self) -> int:
+        return self.expected.n_bands
 
     @property
     def summary(self) -> str:
@@ -129,11 +97,23 @@ class StagedRows:
 
     @property
     def largest_block(self) -> int:
-        return self._largest if self.in_stages else self.wait().largest_block
+        return self.expected.largest_block if self.in_stages else self.wait().largest_block
 
     @property
     def classes(self) -> tuple[Any, ...]:
         return self.wait().classes
+
+    @property
+    def n_classes(self) -> int:
+        return self.expected.n_classes
+
+    @property
+    def class_rows(self) -> npt.NDArray[np.int64]:
+        return self.wait().class_rows
+
+    @property
+    def class_band(self) -> npt.NDArray[np.int64]:
+        return self.wait().storage.class_band
 
     @property
     def target_span(self) -> tuple[float, float] | None:
@@ -169,7 +149,8 @@ class StagedRows:
 
     def _run(self, progress: Progress) -> None:
         try:
-            with closing(self._read(progress, self._stop)) as stages:  # type: ignore[type-var]
+            read = self._reading.run(progress, self._stop, self._forget)
+            with closing(read) as stages:  # type: ignore[type-var]
                 for dataset in stages:
                     with self._changed:
                         self._stages.append(dataset)
@@ -179,6 +160,13 @@ class StagedRows:
             with self._changed:
                 self._error = error
                 self._changed.notify_all()
+
+    def _forget(self, error: OtherClassesError) -> None:
+        """Drop the stages so far, since all rows are read again."""
+        with self._changed:
+            if self._in_use:
+                raise error
+            self._stages.clear()
 
     def _next_is_wanted(self) -> bool:
         done = len(self._stages)
@@ -191,6 +179,7 @@ class StagedRows:
             self._changed.notify_all()
             self._changed.wait_for(lambda: len(self._stages) > number or self._error is not None)
             if len(self._stages) > number:
+                self._in_use |= self._stages[number] is not None
                 return self._stages[number]
             assert self._error is not None
             raise self._error

@@ -22,12 +22,12 @@ from sparrowboost.store.lookup import Bins
 
 
 class Block(NamedTuple):
-    """Some rows of a data set, all of one band: of one label, or of a range of the target."""
+    """Some rows of a data set, all of one band: a label, some classes, or a range of numbers."""
 
     bins: Bins  # (n, d)
     label: npt.NDArray[np.uint8]  # (n,) 1 = positive; of targets, the band
     weight: npt.NDArray[np.float32] | None  # (n,)
-    target: Target | None = None  # (n,) numbers to predict
+    target: Target | None = None  # (n,) numbers to predict, or which of more than two classes
 
     def part(self, rows: slice) -> Block:
         """Some of the rows, over the same memory."""
@@ -39,11 +39,20 @@ class Block(NamedTuple):
         return Block._make(None if part is None else part.take(rows, axis=0) for part in self)
 
 
+CLASSIFICATION, REGRESSION = "classification", "regression"
+
+
+def task_of_classes(n_classes: int) -> str:
+    """What labels of so many classes are for: 0 stands for numbers to predict."""
+    return CLASSIFICATION if n_classes else REGRESSION
+
+
 class BlockStorage(Protocol):
     """Blocks of binned rows, read by number.
 
-    `path`, `binning`, `label_name`, `weighted`, `targeted`, `n_bands` and `summary` are known
-    before any row is read. Where rows are still being read, all else may wait for them.
+    `path`, `binning`, `label_name`, `task`, `n_classes`, `weighted`, `targeted`, `n_bands` and
+    `summary` are known before any row is read. Where rows are still being read, all else may wait
+    for them.
     """
 
     @property
@@ -61,13 +70,18 @@ class BlockStorage(Protocol):
     def weighted(self) -> bool: ...
 
     @property
+    def task(self) -> str:
+        """Whether labels are classes or numbers to predict."""
+        ...
+
+    @property
     def targeted(self) -> bool:
-        """Whether labels are numbers to predict."""
+        """Whether rows have a target: a number to predict, or which of more than two classes."""
         ...
 
     @property
     def n_bands(self) -> int:
-        """Bands of the rows: the two labels, or ranges of the target."""
+        """Bands of the rows: the two labels, groups of classes, or ranges of the target."""
         ...
 
     @property
@@ -82,7 +96,22 @@ class BlockStorage(Protocol):
 
     @property
     def classes(self) -> tuple[Any, ...]:
-        """The negative and the positive label as they were in the source; none of targets."""
+        """The labels as they were in the source: negative and positive, or all; none of numbers."""
+        ...
+
+    @property
+    def n_classes(self) -> int:
+        """0 of numbers. Before any row is read, of more than two classes those of a sample."""
+        ...
+
+    @property
+    def class_rows(self) -> npt.NDArray[np.int64]:
+        """(n_classes,) rows of each class, where there are more than two."""
+        ...
+
+    @property
+    def class_band(self) -> npt.NDArray[np.int64]:
+        """(n_classes,) the band that each class is in, where there are more than two."""
         ...
 
     @property
@@ -100,7 +129,7 @@ class BlockStorage(Protocol):
 
     @property
     def block_label(self) -> npt.NDArray[np.int64]:
-        """(n_blocks,) the label that all rows of a block have, or the band of their targets."""
+        """(n_blocks,) the label that all rows of a block have, or their band."""
         ...
 
     @property

@@ -2,17 +2,20 @@
 
     store/
       rows-<id>.bin   the rows, end to end: d bins each, a float32 weight if there are weights, and
-                      a float32 target if labels are numbers. The rows of a block are in one or more
-                      runs of the file, see shuffle.py
+                      a float32 target if labels are numbers, or the code of the class if there are
+                      more than two. The rows of a block are in one or more runs of the file, see
+                      shuffle.py
       manifest.json   the blocks: where they are, their bands and checksums, and the name of the
                       file. Written last, in one step: until then, an older store stays valid
       ingest.lock     only while an ingest is writing here
 
 All rows of a block are of one band: of one label, so that more of the rare label can be read
-without reading all of the other; or of one range of the target. Each row is in a random block of
-its band, and the rows of a block are read in random order: any run of blocks of a band is a random
-sample of its rows. Where the source was read
-in stages (`staged.py`), this holds within each stage, and stages are random parts of the source.
+without reading all of the other; of some classes that are about as frequent; or of one range of the
+target. Each row is in a random block of its band, and the rows of a block are read in random order:
+any run of blocks of a band is a random sample of its rows. Where the source was read in stages
+(`staged.py`), this holds within each stage, and stages are random parts of the source.
+
+Classes have codes in the order in which they were found. The manifest has the class of each code.
 """
 
 from __future__ import annotations
@@ -34,11 +37,13 @@ from sparrowboost.runtime.errors import StoreError
 from sparrowboost.store.binning import Binning
 from sparrowboost.store.lookup import Bins
 from sparrowboost.store.shuffle import Records, Run, StoredBlock, file_bytes, permuted, read_block
-from sparrowboost.store.storage import Block
+from sparrowboost.store.storage import Block, task_of_classes
 
 FORMAT = "sparrow-store"
 VERSION = 2
 TARGET_VERSION = 3  # of stores whose labels are numbers
+CLASS_VERSION = 4  # of stores whose labels are of more than two classes
+VERSIONS = (VERSION, TARGET_VERSION, CLASS_VERSION)
 MANIFEST, LOCK, SCRATCH = "manifest.json", "ingest.lock", "scratch"
 PROGRESS = ("progress.npz", "progress.npz.tmp")  # of unfinished ingests by earlier versions
 ROWS = re.compile(r"rows-[0-9a-f]{8}\.bin")
@@ -77,12 +82,19 @@ class StoredRows:
     def __init__(self, path: Path, manifest: dict[str, Any], binning: Binning) -> None:
         self.path, self.binning = path, binning
         self.weighted: bool = manifest["weighted"]
-        self.targeted = manifest["version"] == TARGET_VERSION
+        self.targeted = manifest["version"] != VERSION
         self.classes: tuple[Any, ...] = tuple(manifest["classes"])
+        self.n_classes = len(self.classes)
+        self.task = task_of_classes(self.n_classes)
         self.target_span: tuple[float, float] | None = None
-        if self.targeted:
+        if "target_span" in manifest:
             low, high = manifest["target_span"]
             self.target_span = low, high
+        self.class_rows = np.array(manifest.get("class_rows", ()), np.int64)
+        self.class_band = np.array(manifest.get("class_band", ()), np.int64)
+        class_of = np.array(manifest.get("class_of", ()), np.float32)
+        in_order = np.array_equal(class_of, np.arange(len(class_of)))
+        self._class_of = None if in_order else class_of  # of each code
         self.label_name: str = manifest["label"]
         self._file = path / manifest["file"]
         self._seed: int = manifest["random_state"]
@@ -152,6 +164,8 @@ class StoredRows:
         label = np.full(len(bins), block.code, np.uint8)
         weight = np.ascontiguousarray(extra[:, 0]) if self.weighted else None
         target = np.ascontiguousarray(extra[:, -1]) if self.targeted else None
+        if target is not None and self._class_of is not None:
+            target = self._class_of[target.astype(np.intp)]
         return Block(bins, label, weight, target)
 
     def _split_records(
@@ -191,10 +205,10 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise StoreError(f"{file}: cannot be read ({error}); ingest again.") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise StoreError(f"{path}: not a Sparrow store.")
-    if manifest.get("version") not in (VERSION, TARGET_VERSION):
+    if manifest.get("version") not in VERSIONS:
         raise StoreError(
             f"{path}: has store version {manifest.get('version')}, this Sparrow reads versions "
-            f"{VERSION} and {TARGET_VERSION}; ingest again with this one."
+            f"{VERSIONS[0]} to {VERSIONS[-1]}; ingest again with this one."
         )
     if manifest.pop("crc32", None) != manifest_crc(manifest):
         raise StoreError(f"{file}: is damaged (its checksum does not match); ingest again.")

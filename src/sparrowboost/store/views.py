@@ -1,12 +1,13 @@
 """Views of a data set: some of its rows, or other weights, over the same files.
 
-A part has the same fraction of each label's rows. The rows of a label are numbered 0, 1, 2, ... in
-an order that the seed decides: blocks are shuffled, and rows within each block. Of the first r,
+A part has the same fraction of each band's rows: of each label, or of classes that are about as
+frequent. The rows of a band are numbered 0, 1, 2, ... in an order that the seed decides: blocks are
+shuffled, and rows within each block. Of the first r,
 
     floor((r p + phase) / q)        are in a part that has p / q of the rows
 
 so that a part has an exact size without a list of its rows: which rows of a block are in it follows
-from the seed and from the number of rows in the label's blocks before it.
+from the seed and from the number of rows in the band's blocks before it.
 """
 
 from __future__ import annotations
@@ -15,16 +16,18 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from sparrowboost.readers.classes import name_classes
 from sparrowboost.readers.labels import MAX_WEIGHT
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.random_state import RandomState, check_seed
 from sparrowboost.store.dataset import Dataset
-from sparrowboost.store.storage import Block
+from sparrowboost.store.storage import REGRESSION, Block
 
 MAX_DENOMINATOR = 1_000_000  # of a fraction of the rows: finer ones are rounded
 
@@ -36,7 +39,9 @@ def split(
 ) -> tuple[Dataset, Dataset]:
     """Two views of a data set: rows to train on, and rows set aside.
 
-    Both have the same fraction of positives. Nothing is copied, and nothing is read.
+    Both have the same fraction of each class, to a row. Of more than 8 classes, this holds for
+    groups of classes that are about as frequent, and for each class nearly. Nothing is copied, and
+    nothing is read.
 
     Parameters
     ----------
@@ -93,7 +98,8 @@ def folds(
     dataset : Dataset
     n_folds : int
         Every row is in exactly one fold; folds differ by at most one row, and by one positive. Of
-        numbers, every fold has the same share of each of their ranges, to a row.
+        numbers, every fold has the same share of each of their ranges, to a row; so it has of more
+        than two classes, as with `split`.
     random_state : int, Generator, RandomState or None
 
     Examples
@@ -122,13 +128,13 @@ def _both_parts(
     return Dataset(outside), Dataset(inside)
 
 
-def with_class_weight(dataset: Dataset, factors: tuple[float, float]) -> Dataset:
+def with_class_weight(dataset: Dataset, factors: tuple[float, ...]) -> Dataset:
     """A view of a data set whose weights are multiplied by a factor for each label.
 
     Parameters
     ----------
     dataset : Dataset
-    factors : (float, float)
+    factors : (float, float), or one for each class
         Of negatives and of positives; at most 1e12, and at most 1e12 times each other.
 
     Examples
@@ -144,32 +150,33 @@ def with_class_weight(dataset: Dataset, factors: tuple[float, float]) -> Dataset
 
 def class_factors(
     dataset: Dataset, class_weight: str | Mapping[Any, float] | None
-) -> tuple[float, float] | None:
-    """The factors of negatives and positives that a `class_weight` argument means.
+) -> tuple[float, ...] | None:
+    """The factor of each class, in their order, that a `class_weight` argument means.
 
-    "balanced" gives both labels the same total weight: n_rows / (2 * rows of the label), as in
+    "balanced" gives all of K labels the same total weight: n_rows / (K * rows of the label), as in
     scikit-learn. A label that is not in the mapping has factor 1.
     """
     if class_weight is None:
         return None
-    if dataset.targeted:
+    if dataset.task == REGRESSION:
         raise DataError("class_weight is for classes; the labels of this data set are numbers.")
+    classes = dataset.classes
     if isinstance(class_weight, str) and class_weight == "balanced":
-        n, n_positive = dataset.n_rows, dataset.n_positive
-        return n / (2 * (n - n_positive)), n / (2 * n_positive)
+        # A part of a data set may lack a rare class; no row then has its factor.
+        rows = np.maximum(dataset.class_rows, 1).tolist()
+        return tuple(dataset.n_rows / (len(classes) * n) for n in rows)
     if not isinstance(class_weight, Mapping):
         raise DataError(
             f"class_weight={class_weight!r}: give 'balanced', a weight for each label such as "
-            f"{{{dataset.classes[0]!r}: 1, {dataset.classes[1]!r}: 5}}, or None."
+            f"{{{classes[0]!r}: 1, {classes[1]!r}: 5}}, or None."
         )
     for label in class_weight:
-        if label not in dataset.classes:
+        if label not in classes:
             raise DataError(
                 f"class_weight: there is no label {label!r}; the labels are "
-                f"{dataset.classes[0]!r} and {dataset.classes[1]!r}."
+                f"{name_classes(classes)}."
             )
-    negative, positive = (class_weight.get(label, 1.0) for label in dataset.classes)
-    return negative, positive
+    return tuple(class_weight.get(label, 1.0) for label in classes)
 
 
 @dataclass(frozen=True)
@@ -217,8 +224,13 @@ class View:
         self.base = base  # a temporary store is kept for as long as something refers to it
         self.path, self.binning = base.path, base.binning
         self.label_name, self.classes = base.label_name, base.classes
+        self.task, self.n_classes = base.task, base.n_classes
         self.targeted, self.n_bands = base.targeted, base.n_bands
         self.target_span = base.target_span
+
+    @property
+    def class_band(self) -> Counts:
+        return self.base.storage.class_band
 
     @property
     def n_bytes(self) -> int:
@@ -244,7 +256,7 @@ class SelectedRows(View):
         self.weighted = base.weighted
         self.block_rows, self.block_label = rows[self._base_index], label[self._base_index]
         self.n_rows = int(self.block_rows.sum())
-        for value, name in enumerate(self.classes):
+        for value, name in enumerate(self.classes if self.n_classes == 2 else ()):
             if value not in self.block_label:
                 n = int(base.block_rows[base.blocks_of(value)].sum())
                 raise DataError(
@@ -262,6 +274,17 @@ class SelectedRows(View):
     def summary(self) -> str:
         return f"selected rows={self.n_rows:,}, features={len(self.binning.features)}"
 
+    @cached_property
+    def class_rows(self) -> Counts:
+        if len(np.unique(self.class_band)) == self.n_classes:  # each has a band of its own
+            return Dataset(self).band_rows[self.class_band]
+        rows = np.zeros(self.n_classes, np.int64)
+        for index in range(len(self.block_rows)):
+            target = self.read_block(index).target
+            assert target is not None
+            rows += np.bincount(target.astype(np.intp), minlength=self.n_classes)
+        return rows
+
     def read_block(self, index: int, *, shuffled: bool = True) -> Block:
         # Always shuffled: the numbering refers to the shuffled order.
         if not 0 <= index < len(self._base_index):
@@ -278,8 +301,13 @@ class ReweightedRows(View):
 
     weighted = True
 
-    def __init__(self, base: Dataset, factors: tuple[float, float]) -> None:
+    def __init__(self, base: Dataset, factors: tuple[float, ...]) -> None:
         super().__init__(base)
+        if not self.n_classes or len(factors) != self.n_classes:
+            raise DataError(
+                f"there are {len(factors)} weights of labels; this data set has {self.n_classes} "
+                "classes."
+            )
         for label, factor in zip(self.classes, factors, strict=True):
             number = isinstance(factor, int | float | np.number) and not isinstance(factor, bool)
             if not number or not 0 <= factor <= MAX_WEIGHT:
@@ -287,14 +315,18 @@ class ReweightedRows(View):
                     f"the weight of label {label!r} is {factor!r}; weights of labels must be "
                     f"finite, not negative and at most {MAX_WEIGHT:g}."
                 )
-        self.factors = (float(factors[0]), float(factors[1]))
+        self.factors = tuple(map(float, factors))
         if max(self.factors) > MAX_WEIGHT * min(self.factors) > 0:
             raise DataError(
-                f"the weights of labels are {factors[0]!r} and {factors[1]!r}; one must be at most "
+                f"the weights of labels are {name_classes(factors)}; one must be at most "
                 f"{MAX_WEIGHT:g} times the other, or 0."
             )
         self.n_rows = base.n_rows
         self.block_rows, self.block_label = base.block_rows, base.block_label
+
+    @property
+    def class_rows(self) -> Counts:
+        return self.base.class_rows
 
     @property
     def summary(self) -> str:
@@ -305,5 +337,6 @@ class ReweightedRows(View):
 
     def read_block(self, index: int, *, shuffled: bool = True) -> Block:
         block = self.base.read_block(index, shuffled=shuffled)
-        factor = np.array(self.factors, np.float32)[block.label]
+        which = block.label if block.target is None else block.target.astype(np.intp)
+        factor = np.array(self.factors, np.float32)[which]
         return block._replace(weight=factor if block.weight is None else factor * block.weight)

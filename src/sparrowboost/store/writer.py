@@ -20,6 +20,7 @@ from sparrowboost.store.binning import Binning
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.shuffle import Shuffle, StoredBlock
 from sparrowboost.store.stored import (
+    CLASS_VERSION,
     FORMAT,
     LOCK,
     MANIFEST,
@@ -181,7 +182,14 @@ class StoreWriter:
         n_bands: int = 2,
         largest_share: float = 1.0,
     ) -> None:
-        """Prepare for about `n_rows` rows, `stage_rows` in a stage, shuffled in `memory` bytes."""
+        """Prepare for about `n_rows` rows, `stage_rows` in a stage, shuffled in `memory` bytes.
+
+        If it was started before, rows taken since are dropped.
+        """
+        if self._shuffle is not None:
+            self._shuffle.close()
+            self._rows.unlink()
+            self._blocks, self.target_span = [], None
         self._binning, self.layout = binning, layout
         width = layout.row_bytes
         check_room(self.path, n_rows * width)
@@ -214,10 +222,14 @@ class StoreWriter:
         return Dataset(StoredRows(self.path, self._manifest(label_of, about), self._binning))
 
     def _manifest(self, label_of: npt.NDArray[np.uint8], about: dict[str, Any]) -> dict[str, Any]:
-        span = {"target_span": self.target_span} if self.layout.targeted else {}
+        version, span = VERSION, {}
+        if self.layout.targeted and about["classes"]:
+            version = CLASS_VERSION
+        elif self.layout.targeted:
+            version, span = TARGET_VERSION, {"target_span": self.target_span}
         return {
             "format": FORMAT,
-            "version": TARGET_VERSION if self.layout.targeted else VERSION,
+            "version": version,
             **about,
             **span,
             "rows": sum(block.n_rows for block in self._blocks),
