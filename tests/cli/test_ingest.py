@@ -35,6 +35,7 @@ def test_ingest_and_inspect(table, tmp_path, capsys):
     facts = json.loads(capsys.readouterr().out)
     assert facts["rows"] == 3_000
     assert facts["weighted"] is True
+    assert facts["class_rows"] == [3_000 - facts["positives"], facts["positives"]]
     assert [f["name"] for f in facts["features"]] == ["x", "count", "color"]
 
 
@@ -57,6 +58,30 @@ def test_all_options_reach_the_library(table, tmp_path, capsys):
     main(["inspect", store, "--json"])
     features = json.loads(capsys.readouterr().out)["features"]
     assert [(f["name"], f["kind"]) for f in features] == [("x", "float64"), ("count", "category")]
+
+
+def test_more_than_two_classes_are_named_and_counted(tmp_path, capsys):
+    city = ["Rome", "Oslo", "Bonn", "Rome"] * 25
+    pcsv.write_csv(pa.table({"x": range(100), "city": city, "size": [1, 2, 3, 4] * 25}),
+                   tmp_path / "t.csv")  # fmt: skip
+    call = ["ingest", str(tmp_path / "t.csv"), "--exclude", "size,city", "-q", "--label"]
+    store = str(tmp_path / "city")
+    assert main([*call, "city", "-o", store]) == 0
+    assert main(["inspect", store]) == 0
+    out = capsys.readouterr().out
+    assert "100 rows, 1 features, city: 3 classes ('Bonn', 'Oslo' and 'Rome'), 500 B in" in out
+    assert main(["inspect", store, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["task"], facts["positives"]) == ("classification", None)
+    assert (facts["classes"], facts["class_rows"]) == (["Bonn", "Oslo", "Rome"], [25, 25, 50])
+    # Of numbers, the error names the option.
+    assert main([*call, "size", "-o", str(tmp_path / "size")]) == 1
+    err = capsys.readouterr().err
+    assert "label 'size' has more than 2 values (1, 2, 3, ...)" in err
+    assert "--task classification" in err and "--task regression" in err and "--positive" in err
+    store = str(tmp_path / "size")
+    assert main([*call, "size", "-o", store, "--task", "classification", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["classes"] == [1, 2, 3, 4]
 
 
 def test_an_error_is_one_line_and_exit_code_1(table, tmp_path, capsys):

@@ -83,7 +83,8 @@ def add_columns(parser: Any) -> None:
     group.add_argument(
         "--task",
         choices=("classification", "regression"),
-        help="what labels are: two classes, or numbers to predict (default: classes)",
+        help="what labels are: classes, or numbers to predict (default: classes; numbers of more "
+        "than two values are refused without it)",
     )
     for option, what in (
         ("--columns", "columns to use as features"),

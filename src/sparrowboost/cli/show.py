@@ -20,7 +20,7 @@ def summary(dataset: Dataset) -> str:
     from sparrowboost.runtime.memory import format_size
 
     labels = label_meaning(dataset)
-    if not dataset.targeted:
+    if dataset.n_classes == 2:
         share = f"{dataset.n_positive / dataset.n_rows:.3%}"
         labels = f"{dataset.n_positive:,} positive ({share}; {labels})"
     return (
@@ -31,11 +31,15 @@ def summary(dataset: Dataset) -> str:
 
 
 def label_meaning(data: Dataset | Model) -> str:
-    """Which label is the positive one, in words; or that labels are numbers, and which."""
+    """What labels mean, in words: which is the positive one, which classes or numbers there are."""
     if not data.classes:
         span = getattr(data, "target_span", None)
         between = f" from {span[0]:g} to {span[1]:g}" if span is not None else ""
         return f"{data.label_name}: numbers{between}"
+    if len(data.classes) > 2:
+        from sparrowboost.readers.classes import name_classes
+
+        return f"{data.label_name}: {len(data.classes)} classes ({name_classes(data.classes)})"
     negative, positive = data.classes
     other = "" if negative is None else f", else {negative!r}"
     return f"{data.label_name} = {positive!r}{other}"
@@ -59,8 +63,9 @@ def store_facts(dataset: Dataset) -> dict[str, Any]:
         "path": str(dataset.path),
         "rows": dataset.n_rows,
         "task": dataset.task,
-        "positives": None if dataset.targeted else dataset.n_positive,
+        "positives": dataset.n_positive if dataset.n_classes == 2 else None,
         "classes": list(dataset.classes),
+        "class_rows": dataset.class_rows.tolist(),
         "label": dataset.label_name,
         "label_span": dataset.target_span,
         "weighted": dataset.weighted,

@@ -64,20 +64,27 @@ def lead(model: Model, history: History, dataset: Dataset | None) -> str:
     kept = f" (the best of {made:,})" if made > model.n_trees else ""
     on, each = "", " for each class" if model.softmax is not None else ""
     if dataset is not None:
-        labels = (
-            f"{dataset.n_positive:,} rows are positive ({dataset.n_positive / dataset.n_rows:.3%})"
-        )
-        if dataset.n_classes != 2:
-            labels = f"labels are numbers{_between(dataset)}"
-            if dataset.n_classes:
-                labels = f"they are of {dataset.n_classes} classes"
         on = (
             f" It was trained on {dataset.n_rows:,} rows of {dataset.n_features:,} features; "
-            f"{labels}."
+            f"{_labels(dataset)}."
         )
     return (
         f"The model has {model.n_trees:,} trees{each}{kept} of up to {leaves} leaves.{on} "
         f"Training ended {ENDS.get(history.reason, f'by {history.reason}')}."
+    )
+
+
+def _labels(dataset: Dataset) -> str:
+    """What the labels are, in words."""
+    if dataset.task == "regression":
+        return f"labels are numbers{_between(dataset)}"
+    share = dataset.class_rows / dataset.n_rows
+    if dataset.n_classes == 2:
+        return f"{dataset.n_positive:,} rows are positive ({share[1]:.3%})"
+    common, rare = int(share.argmax()), int(share.argmin())
+    return (
+        f"labels are {dataset.n_classes} classes, from {dataset.classes[common]!r} "
+        f"({share[common]:.3%}) to {dataset.classes[rare]!r} ({share[rare]:.3%})"
     )
 
 
