@@ -27,7 +27,7 @@ def both(kernel):
 
 
 def made(seed, n, k, *, by_row=False):
-    """Classes and scores (k, n), of which some are far apart; by row: the same memory transposed."""
+    """Classes and scores (k, n), some far apart; by row: the same memory transposed."""
     rng = np.random.default_rng(seed)
     score = rng.normal(size=(n, k)) * rng.choice([0.1, 1.0, 30.0, 200.0], (n, 1))
     score = score.astype(np.float32)
