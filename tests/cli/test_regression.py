@@ -63,7 +63,7 @@ def test_without_a_task_the_error_names_the_option(files, tmp_path, sparrow):
     ("more", "what"),
     [
         (["--balanced"], "class_weight is for classes"),
-        (["--loss", "logistic"], "loss='logistic' is for classification"),
+        (["--loss", "logistic"], "loss='logistic' is for two classes"),
         (["--loss", "gamma"], "has the value 0; loss='gamma' needs labels above 0"),
         (["--eval-metric", "auc"], "eval_metric='auc' does not judge predictions of numbers"),
         (["--loss", "quantile", "--alpha", "2"], "alpha=2.0: give a number above 0 and below 1"),

@@ -43,7 +43,7 @@ WRONG = {
     "colsample_bynode": (0, -0.5, 1.01, np.nan, "1", None, True),
     "interaction_constraints": (1, "all", "", [], [[]], ["a"], [0], [[0.5]], [[True]], {"a": 1}),
     "early_stopping_rounds": (0, -1, 1.5, "10", True),
-    "eval_metric": ("accuracy", "", None, ["auc"]),
+    "eval_metric": ("precision", "", None, ["auc"]),
 }
 
 

@@ -512,7 +512,8 @@ CHANGES = [
     # where, what to put there, what the message says
     ("format", "sparrow-store", "not a Sparrow model"),
     ("version", 3, "lacks 'loss_options'"),
-    ("version", 4, r"has version 4, written by sparrowboost '.*'; .* update sparrowboost"),
+    ("version", 4, "loss is 'exponential', which is none of softmax"),
+    ("version", 5, r"has version 5, written by sparrowboost '.*'; .* update sparrowboost"),
     ("version", 10**30, "has version 1000"),
     ("version", 0, "version is 0"),
     ("version", True, "version is True"),

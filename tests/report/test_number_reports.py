@@ -135,7 +135,7 @@ def test_a_draw_that_is_off_is_told_in_words_for_numbers(run):
     samples = history.samples | {"deviation_positive": [0.0] * 5 + [9.0]}
     samples = {name: (column * 6)[:6] for name, column in samples.items()}
     samples["deviation_positive"][5] = 9.0
-    (doubt, *_) = SoundnessMonitor.of(samples, history.trees, "regression").doubts()
+    (doubt, *_) = SoundnessMonitor.of(samples, history.trees, 0).doubts()
     assert "stands for more rows of high labels than there are" in doubt
     assert "with the numbers of rows and features of the data" in doubt
     (doubt, *_) = SoundnessMonitor.of(samples, history.trees).doubts()

@@ -366,7 +366,7 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
         check_is_fitted(self)
         rows = self._rows(X, self.model_.feature_names)
         scores = staged_scores(self.model_, rows, self.n_jobs, ReadOptions(**read))
-        return map(self.model_.output_of, scores)
+        return (self.model_.output_of(score) for score in scores)
 
     def staged_predict_proba(self, X: Any, **how: Any) -> Iterator[npt.NDArray[np.float64]]:
         """The probabilities of `predict_proba` after each tree, as in `staged_decision_function`.

@@ -123,7 +123,7 @@ class Model(Ensemble):
     ) -> Iterator[npt.NDArray[np.float32]]:
         """What `decision_function` or `predict` returns, block by block in the order of rows."""
         scores = stream_scores(self.first(n_trees), data, n_jobs, ReadOptions(**read))
-        return map(self.output_of, scores)
+        return (self.output_of(score) for score in scores)
 
     def output_of(self, score: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """What `decision_function` or `predict` gives for scores as they are inside."""
