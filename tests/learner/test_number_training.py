@@ -834,7 +834,8 @@ def compiled():
         name: len(kernel.signatures)
         for module in (draws, evidence, metrics, numbers, partition, scores, splits)
         for name, kernel in vars(module).items()
-        if type(getattr(kernel, "_cache", None)).__name__ == "KernelCache"
+        if type(getattr(kernel, "_cache", None)).__name__ == "KernelCache"  # and no helper
+        and not name.startswith("_")
     }
 
 warm_up()
