@@ -517,6 +517,7 @@ import sys
 import numpy as np
 import sparrowboost
 from sparrowboost.kernels import draws, evidence, partition, scores, splits
+from sparrowboost.kernels._cache import KernelCache
 from sparrowboost.learner.warm_up import warm_up
 
 def compiled():
@@ -524,7 +525,8 @@ def compiled():
         name: kernel
         for module in (draws, evidence, partition, scores, splits)
         for name, kernel in vars(module).items()
-        if hasattr(kernel, "signatures") and not name.startswith("_")
+        # What kernels call is a part of them, and not compiled where they are loaded.
+        if isinstance(getattr(kernel, "_cache", None), KernelCache) and not name.startswith("_")
     }
     return {name: len(kernel.signatures) for name, kernel in kernels.items()}
 
