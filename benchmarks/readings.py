@@ -224,6 +224,19 @@ def ingest_wide(results: dict[str, Any]) -> str:
 
 
 def regression(results: dict[str, Any]) -> str:
+    """The race of numbers to predict."""
+    title = f"{results['rows'] / 1e6:g} M rows, {results['trees']:,} trees of {results['leaves']}"
+    return _race(results, title, "lowest half mean squared error")
+
+
+def classes(results: dict[str, Any]) -> str:
+    """The race of more than two classes."""
+    of = f"{results['trees']:,} rounds of trees of {results['leaves']}"
+    table = f"{results['rows'] / 1e6:g} M rows, " if "rows" in results else ""
+    return _race(results, table + of, "lowest log loss")
+
+
+def _race(results: dict[str, Any], title: str, measure: str) -> str:
     """Of each contestant: lowest loss, seconds, memory, and Sparrow's speed to that loss."""
     rows = []
     for name, one in results["summary"].items():
@@ -234,9 +247,7 @@ def regression(results: dict[str, Any]) -> str:
         loss, seconds = _span(one["lowest_loss"], ".5f"), _span(one["seconds"], ".1f")
         label = f"**{name}**" if name == "sparrow" else name
         rows.append([label, loss, seconds, f"{one['peak_mb']:,.0f}", times])
-    title = f"{results['rows'] / 1e6:g} M rows, {results['trees']:,} trees of {results['leaves']}"
-    seconds = "seconds, loading included"
-    header = [title, "lowest half mean squared error", seconds, "peak MB", "times as fast, seeds"]
+    header = [title, measure, "seconds, loading included", "peak MB", "times as fast, seeds"]
     return markdown(header, rows)
 
 
@@ -261,6 +272,8 @@ def regression_quality(results: dict[str, Any]) -> str:
 MAKERS = {
     "regression": ("regression", regression),
     "regression-quality": ("regression_quality", regression_quality),
+    "classes": ("classes", classes),
+    "classes-covertype": ("classes_covertype", classes),
     "small": ("small", small),
     "ingest": ("ingest", ingest),
     "covertype-figure": ("covertype", covertype),

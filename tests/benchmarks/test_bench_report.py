@@ -25,6 +25,8 @@ SMALLER = (
     "rooms",
     "regression",
     "regression-quality",
+    "classes",
+    "classes-covertype",
 )
 OF_OTHERS = {"balanced-31", "balanced-noisy"}  # tasks of bench_balanced.py, in its two tables
 
