@@ -48,7 +48,7 @@ STAGES = 40  # at which the test loss is computed
 NEAR = 1e-4  # of its lowest loss, at which a contestant counts as at its best
 CONTESTANTS = ("sparrow", "lightgbm", "lightgbm-sub-1m", "lightgbm-sub-3m")
 PARTS = {"lightgbm-sub-1m": 1_000_000, "lightgbm-sub-3m": 3_000_000}
-PACKAGES = ("sparrowboost", "lightgbm", "xgboost", "scikit-learn", "numpy")
+PACKAGES = ("sparrowboost", "lightgbm", "xgboost", "catboost", "scikit-learn", "numpy")
 TREES, RATE, LEAVES = 200, 0.1, 31  # of the quality runs
 
 Curve = list[dict[str, float]]
@@ -260,6 +260,14 @@ def fitted(library: str, loss: str, x: pd.DataFrame, y: np.ndarray, seed: int) -
             n_estimators=TREES, learning_rate=RATE, max_leaves=LEAVES, max_depth=0,
             grow_policy="lossguide", tree_method="hist", enable_categorical=True,
         ).fit(x, y)  # fmt: skip
+    if library == "catboost":
+        from catboost import CatBoostRegressor
+
+        return CatBoostRegressor(
+            loss_function="MAE" if steep else "RMSE", iterations=TREES, learning_rate=RATE,
+            grow_policy="Lossguide", max_leaves=LEAVES, random_seed=seed, verbose=0,
+            cat_features=list(x.select_dtypes("category")), allow_writing_files=False,
+        ).fit(x, y)  # fmt: skip
     from sklearn.ensemble import HistGradientBoostingRegressor
 
     return HistGradientBoostingRegressor(
@@ -278,7 +286,7 @@ def quality(args: argparse.Namespace, console: Console) -> dict[str, Any]:
                 order = np.random.default_rng(seed).permutation(len(target))[: args.most]
                 fit, test = np.split(order, [int(0.8 * len(order))])
                 x, held = frame.iloc[fit].reset_index(drop=True), frame.iloc[test]
-                for library in ("sparrow", "lightgbm", "xgboost", "histgb"):
+                for library in ("sparrow", "lightgbm", "xgboost", "catboost", "histgb"):
                     model = fitted(library, loss, x, target[fit], seed)
                     error = model.predict(held.reset_index(drop=True)) - target[test]
                     steep = loss == "absolute_error"

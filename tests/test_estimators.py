@@ -730,7 +730,8 @@ def test_wrong_input_is_reported(numbers, frame, tmp_path):
     path = tmp_path / "rows.parquet"
     wrong = [
         ((X, np.arange(1_500) % 300), {}, "300 values; there can be at most 255 classes"),
-        ((X, np.zeros(1_500)), {}, "only 1 class"),
+        ((X, np.zeros(1_500)), {}, r"only 1 class \(0.0\)"),
+        ((X, np.array(["a", None, "b"] * 500, object)), {}, "'a' in row 0 and None in row 1"),
         ((X, y[:9]), {}, "inconsistent numbers of samples"),
         ((frame[:0], frame["y"][:0]), {}, "y is empty"),
         ((X, None), {}, "requires y to be passed"),

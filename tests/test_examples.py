@@ -56,6 +56,15 @@ def test_early_stopping():
     assert kept["own rule"] == 50
 
 
+def test_own_loss():
+    cost = load("own_loss").main(rows=4_000)
+    assert max(cost["function"], cost["object"]) < 0.8 * cost["squared_error"]
+
+
+def test_own_metric():
+    assert load("own_metric").main(rows=4_000) > 1_000  # at random, calls lose money
+
+
 @pytest.mark.slow
 def test_imbalanced():
     results = load("imbalanced").main(rows=40_000)

@@ -356,6 +356,7 @@ def test_wrong_input_is_reported(numbers, frame, tmp_path):
         (lambda: small(loss="gamma").fit(X, np.maximum(y, 0)), "needs labels above 0"),
         (lambda: small(loss="log_loss").fit(X, y), "loss='log_loss' is unknown"),
         (lambda: small(loss="logistic").fit(X, y), "loss='logistic' is for two classes"),
+        (lambda: small(loss="softmax").fit(X, y), "loss='softmax' is for more than two classes"),
         (lambda: small(eval_metric="auc").fit(X, y), "rmse, mae, r2, loss"),
         (lambda: small(alpha=1.5).fit(X, y), "alpha=1.5"),
         (lambda: small(power=2).fit(X, y), "power=2"),

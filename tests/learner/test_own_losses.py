@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.metrics import mean_absolute_error, roc_auc_score
+from sklearn.metrics import accuracy_score, mean_absolute_error, roc_auc_score
 
 from builders import assert_same_trees
 from sparrowboost import (
@@ -238,3 +238,27 @@ def test_a_metric_that_is_nan_is_an_error(store, table):
 
     with pytest.raises(DataError, match="odd_score of the validation data is NaN after 1 tree"):
         train(store, valid=table, eval_metric=odd_score, n_estimators=3, verbose=0)
+
+
+def test_labels_that_a_metric_gets_can_be_subtracted():
+    seen = []
+
+    def hits_score(y, p, sample_weight=None):
+        seen.append(y.dtype)
+        return float(y.sum() - 10_000)
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    for classes in (2, 3):
+        clf = SparrowClassifier(n_estimators=2, eval_metric=hits_score)
+        clf.fit(X, rng.integers(0, classes, 400), eval_set=(X, np.arange(400) % classes))
+        assert clf.best_score_ == sum(n % classes for n in range(400)) - 10_000
+    assert {str(dtype) for dtype in seen} == {"int64"}
+
+
+def test_a_metric_that_fails_is_named_with_what_it_is_given():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(400, 2)), np.arange(400) % 2
+    clf = SparrowClassifier(n_estimators=2, eval_metric=accuracy_score)
+    with pytest.raises(DataError, match=r"eval_metric=accuracy_score: .* are probabilities: "):
+        clf.fit(X, y, eval_set=(X, y))

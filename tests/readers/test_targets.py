@@ -133,8 +133,11 @@ def test_missing_whole_numbers_are_told():
 @pytest.mark.parametrize(
     ("array", "what"),
     [
-        (pa.array(["a"]), "type string; regression needs numbers. To tell classes apart, leave"),
-        (pa.array(["a"]).dictionary_encode(), "regression needs numbers. To tell classes apart"),
+        (
+            pa.array(["a"]),
+            "string; regression needs numbers. .*decimal=.* To tell classes apart",
+        ),
+        (pa.array(["a"]).dictionary_encode(), "regression needs numbers.* To tell classes apart"),
         (pa.array([dt.date(2024, 1, 1)]), "type date32.*numbers, such as days since"),
         (pa.array([dt.timedelta(1)]), "regression needs numbers, such as days"),
         (pa.array([[1.0]]), "type list.*regression needs numbers"),

@@ -247,8 +247,15 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
         assert_all_finite(y, input_name="y")
         if not len(y):
             raise DataError("y is empty; pass a label for each row of X.")
-        check_classification_targets(y)
-        classes = np.unique(y)
+        try:
+            check_classification_targets(y)
+            classes = np.unique(y)
+        except TypeError:
+            i = next(i for i, label in enumerate(y) if type(label) is not type(y[0]))
+            raise DataError(
+                f"y has {y[0]!r} in row 0 and {y[i]!r} in row {i}; labels must be of one type, and "
+                "none may be missing."
+            ) from None
         if len(classes) > MAX_CLASSES:
             raise DataError(
                 f"y has {len(classes):,} values; there can be at most {MAX_CLASSES} classes. Join "
@@ -256,8 +263,8 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
             )
         if len(classes) < 2:
             raise DataError(
-                f"y has only 1 class ({classes[0]!r}), so there is nothing to learn; pass rows of "
-                "two classes."
+                f"y has only 1 class ({classes.tolist()[0]!r}), so there is nothing to learn; pass "
+                "rows of two classes."
             )
         self.classes_ = classes
         return y

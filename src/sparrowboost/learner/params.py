@@ -244,16 +244,18 @@ class Params:
                 "a loss of your own is for regression; ingest with task='regression', and labels "
                 "that are numbers."
             )
-        if loss in LOSSES_FOR[kind] or (not known and loss in LOSSES_FOR[MANY]):
+        either = () if known or kind == NUMBERS else LOSSES_FOR[MANY]
+        if loss in (*LOSSES_FOR[kind], *either):
             return loss
+        found = kind if known or kind == NUMBERS else "classes"
         other = next(other for other, losses in LOSSES_FOR.items() if loss in losses)
         advice = ""
         if NUMBERS in (kind, other):
             task = "classification" if kind == NUMBERS else "regression"
             advice = f", or ingest with task={task!r}"
         raise DataError(
-            f"loss={loss!r} is for {other}, but the labels of this data set are {kind}; give one "
-            f"of {', '.join(LOSSES_FOR[kind])}{advice}."
+            f"loss={loss!r} is for {other}, but the labels of this data set are {found}; give one "
+            f"of {', '.join((*LOSSES_FOR[kind], *either))}{advice}."
         )
 
     def _whole(self, name: str, low: int, may_be: Any = ()) -> None:

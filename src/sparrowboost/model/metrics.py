@@ -297,12 +297,21 @@ def find_metric(given: Given, *, regression: bool = False) -> Metric:
         loss: RegressionLoss | None = None,
     ) -> float:
         seen: npt.NDArray[np.floating]
+        if not regression:  # labels are bytes here, whose sums have no sign
+            target = target.astype(np.int64)
         if score.ndim == 2:
-            seen, target = class_probabilities(score), target.astype(np.int64)
+            seen = class_probabilities(score)
         else:
             seen = probability(score) if loss is None else loss.predictions(score)
         weights = {} if weight is None else {"sample_weight": weight}
-        return float(given(target, seen, **weights))
+        try:
+            return float(given(target, seen, **weights))
+        except (TypeError, ValueError) as error:
+            kind = "numbers" if regression else "probabilities"
+            raise DataError(
+                f"eval_metric={name}: it failed on labels and predictions, which are {kind}: "
+                f"{error}"
+            ) from error
 
     return Metric(name, name, lower, compute, regression=regression, own=True)
 

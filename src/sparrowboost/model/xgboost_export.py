@@ -206,11 +206,11 @@ class Splits:
                 f"in some tree the bins of {feature.name!r} that go left have gaps; XGBoost has "
                 "one threshold per split, so this model cannot be exported."
             )
-        if cut == 0:
-            return Split(False, -INFINITY, [], missing_left)
+        if cut == 0:  # no number is below -MAX; tools that read XGBoost's dumps know no infinity
+            return Split(False, -MAX, [], missing_left)
         condition = INFINITY if cut == n else self._conditions[j][cut - 1]
         if condition == INFINITY:
-            return Split(True, -INFINITY, [], not missing_left)
+            return Split(True, -MAX, [], not missing_left)
         return Split(False, condition, [], missing_left)
 
 

@@ -74,7 +74,11 @@ class TargetReader:
         if not (number or pt.is_boolean(values) or pt.is_null(values)):
             advice = "regression needs numbers"
             if is_text(values):
-                advice += ". To tell classes apart, leave task='regression' (--task regression) out"
+                advice += (
+                    ". If they are numbers in another notation, see decimal= and thousands= "
+                    "(--decimal, --thousands) for CSV files. To tell classes apart, leave "
+                    "task='regression' (--task regression) out"
+                )
             elif pt.is_temporal(values):
                 advice += ", such as days since a date"
             raise DataError(f"label {self._name!r} has type {values}; {advice}.")
