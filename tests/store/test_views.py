@@ -39,7 +39,7 @@ class Pieces:
         self.base, self.path, self.binning = base, base.path, base.binning
         self.classes, self.label_name, self.weighted = base.classes, base.label_name, base.weighted
         self.targeted, self.n_bands, self.target_span = False, 2, None
-        self.task, self.n_classes = "classification", 2
+        self.task, self.n_classes, self.offset_name = "classification", 2, None
         self._count()
 
     def _count(self):
@@ -125,7 +125,7 @@ class FewRows(Pieces):
         self.base = self.binning = self.path = self.label_name = None
         self.classes, self.weighted = (0, 1), False
         self.targeted, self.n_bands, self.target_span = False, 2, None
-        self.task, self.n_classes = "classification", 2
+        self.task, self.n_classes, self.offset_name = "classification", 2, None
         if runs:
             self._count()
         else:
@@ -411,8 +411,8 @@ def test_validation_rows_without_weight_are_refused():
         train(data, valid=(X, y, np.zeros(200)), verbose=0)
     with pytest.raises(DataError, match="only one label"):
         train(data, valid=(X, y, y.astype(float)), eval_metric="auc", verbose=0)
-    with pytest.raises(DataError, match="4 parts"):
-        train(data, valid=(X, y, None, None), verbose=0)
+    with pytest.raises(DataError, match="5 parts"):
+        train(data, valid=(X, y, None, None, None), verbose=0)
 
 
 def test_arrays_may_be_validation_data_of_frames_with_categories():

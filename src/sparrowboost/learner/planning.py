@@ -81,6 +81,7 @@ def plan_training(
             n_jobs,
             params.max_leaves,
             n_extra=n_extra,
+            offset=dataset.offset_name is not None,
             n_bands=dataset.n_bands,
             n_scores=n_scores,
         ),

@@ -1,4 +1,4 @@
-"""Labels of any type: two classes as 0/1 bytes, what all label readers share; and weights."""
+"""Labels of any type: two classes as 0/1 bytes, what all label readers share; weights, offsets."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from sparrowboost.runtime.errors import DataError
 Value = bool | int | float | str
 
 MAX_WEIGHT = 1e12  # below 2**40, up to which rows are distinguished by weight on disk
+MAX_OFFSET = 1e38  # float32 ends at 3.4e38, and sums must fit, too
 
 
 class LabelReader(Protocol):
@@ -295,3 +296,21 @@ def weights(name: str, array: pa.Array) -> npt.NDArray[np.float32]:
             f"{MAX_WEIGHT:g}.",
         )
     return w
+
+
+def offsets(name: str, array: pa.Array) -> npt.NDArray[np.float32]:
+    """A block of offsets; a RowError for one that is missing or not finite."""
+    values, mask = numbers(name, array)
+    with np.errstate(over="ignore"):  # reported below
+        offset = values.astype(np.float32)
+    if mask is not None:
+        offset[mask] = np.nan
+    bad = ~(np.abs(offset) <= MAX_OFFSET)
+    if bad.any():
+        i = int(np.argmax(bad))
+        raise RowError(
+            i,
+            f"offset {name!r} is {offset[i]}; offsets must be finite. That of an exposure is its "
+            "logarithm: leave out rows without any exposure.",
+        )
+    return offset

@@ -1,4 +1,4 @@
-"""A source of rows and the roles of its columns: features, label, weight."""
+"""A source of rows and the roles of its columns: features, label, weight, offset."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ from sparrowboost.readers.formats import (
     categories,
     open_source,
 )
-from sparrowboost.readers.labels import LabelReader, weights
+from sparrowboost.readers.labels import LabelReader, offsets, weights
 from sparrowboost.readers.libsvm import LABEL
 from sparrowboost.readers.npy import column_from_npy
 from sparrowboost.readers.targets import Target
@@ -43,14 +43,14 @@ AHEAD = 2  # blocks that wait between two stages of the pipeline
 
 
 class ColumnValues(NamedTuple):
-    """A label or weight that is not in the source: one value per row."""
+    """A label, weight or offset that is not in the source: one value per row."""
 
     n_values: int
     read: Callable[[int, int], pa.Array]  # the values of some rows: start, stop
 
 
 class Column(NamedTuple):
-    """A label or weight: a column of the source, or external values."""
+    """A label, weight or offset: a column of the source, or external values."""
 
     name: str
     external: ColumnValues | None
@@ -66,14 +66,62 @@ class Column(NamedTuple):
             )
         return self.external.read(row, end)
 
+    def check_end(self, n_rows: int, source: Source) -> None:
+        """A DataError if there are values for more rows than the source has."""
+        if self.external is not None and self.external.n_values != n_rows:
+            raise DataError(
+                f"{self.name}: has {self.external.n_values:,} values for the {n_rows:,} rows of "
+                f"{source.name}."
+            )
+
 
 class CodedBlock(NamedTuple):
-    """A row block with its label codes (of numbers and many classes: bands), weights, targets."""
+    """A row block with its label codes (of numbers and many classes: bands), and other columns."""
 
     batch: pa.RecordBatch
     codes: npt.NDArray[np.uint8]
     weights: npt.NDArray[np.float32] | None
     targets: Target | None = None
+    offsets: npt.NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class OffsetChoice:
+    """Which column has the offsets of a source.
+
+    Parameters
+    ----------
+    given : column name, column number, array, path of a .npy file, False or None
+        The user's argument. None is the column that is known; False, no offset.
+    known : str, optional
+        The column with which the model was trained.
+    features : sequence of str
+        The features of the model. One of them that has the known name is not the offset.
+    """
+
+    given: ColumnLike | Literal[False] = None
+    known: str | None = None
+    features: Sequence[str] = ()
+
+    @property
+    def name(self) -> str | None:
+        """The name of the column, if that is what it was given by."""
+        if self.given is None:
+            return self.known
+        return self.given if isinstance(self.given, str) else None
+
+    def find(self, source: Source) -> Column | None:
+        if self.given is False or (self.given is None and self.known is None):
+            return None
+        if self.given is not None:
+            return _column(source, self.given, "offset")
+        if self.known not in source.columns or self.known in self.features:
+            raise DataError(
+                f"{source.name}: lacks column {self.known!r}, the offset with which the model was "
+                "trained; pass offset=... (--offset), or offset=False (--no-offset) to leave it "
+                "at 0."
+            )
+        return Column(str(self.known), None)
 
 
 @dataclass
@@ -86,12 +134,22 @@ class Table:
     labels: LabelReader
     features: dict[str, Kind]
     categorical: frozenset[str] = frozenset()  # columns that the user called so
+    offset: Column | None = None
 
     @property
     def read_columns(self) -> list[str]:
-        """Columns to read from the source: features, then label and weight unless external."""
-        extra = [c.name for c in (self.label, self.weight) if c is not None and c.external is None]
-        return [*self.features, *extra]
+        """Columns to read from the source: features, then others unless they are external."""
+        return [*self.features, *self.others]
+
+    @property
+    def others(self) -> list[str]:
+        """Columns of the source that are label, weight or offset."""
+        return [column.name for column in self._roles if column.external is None]
+
+    @property
+    def _roles(self) -> list[Column]:
+        given = self.label, self.weight, self.offset
+        return [column for column in given if column is not None]
 
     def blocks(
         self, rows: int, only: Sequence[int] | None = None, read: ReadBlocks | None = None
@@ -104,10 +162,14 @@ class Table:
         source = prefetch(read(self.read_columns, rows, only), AHEAD)
         with closing(source) as batches:
             for row, batch in self._numbered(batches, only):
-                with self._located(row):
+                with located(self.source, row):
                     codes, targets = self.labels.read(self.label.values(batch, row))
                 w = None if self.weight is None else self._weights(batch, row)
-                yield CodedBlock(batch, codes, w, targets)
+                offset = None
+                if self.offset is not None:
+                    with located(self.source, row):
+                        offset = offsets(self.offset.name, self.offset.values(batch, row))
+                yield CodedBlock(batch, codes, w, targets, offset)
 
     def weighted_rows(
         self, columns: Sequence[str], rows: int
@@ -125,17 +187,8 @@ class Table:
     def _weights(self, batch: pa.RecordBatch, row: int) -> npt.NDArray[np.float32]:
         """Weights of a block that begins at `row`."""
         assert self.weight is not None
-        with self._located(row):
+        with located(self.source, row):
             return weights(self.weight.name, self.weight.values(batch, row))
-
-    @contextmanager
-    def _located(self, row: int) -> Iterator[None]:
-        """Add the location to an error in a block that begins at `row`."""
-        try:
-            yield
-        except RowError as error:
-            where = locate(self.source, row + error.row)
-            raise DataError(f"{where}: {error}") from None
 
     def _numbered(
         self, batches: Iterable[pa.RecordBatch], only: Sequence[int] | None
@@ -157,16 +210,18 @@ class Table:
         for batch in batches:
             yield row, batch
             row += batch.num_rows
-        for column in (self.label, self.weight):
-            if (
-                column is not None
-                and column.external is not None
-                and column.external.n_values != row
-            ):
-                raise DataError(
-                    f"{column.name}: has {column.external.n_values:,} values for the {row:,} rows "
-                    f"of {self.source.name}."
-                )
+        for column in self._roles:
+            column.check_end(row, self.source)
+
+
+@contextmanager
+def located(source: Source, row: int) -> Iterator[None]:
+    """Add the location to an error in a block that begins at `row`."""
+    try:
+        yield
+    except RowError as error:
+        where = locate(source, row + error.row)
+        raise DataError(f"{where}: {error}") from None
 
 
 def open_table(
@@ -178,15 +233,17 @@ def open_table(
     labels: Callable[[str], LabelReader],
     columns: Sequence[str] | None,
     exclude: Sequence[str],
+    offset: OffsetChoice | None = None,
 ) -> Table:
-    """Open a source and find its label, weight and feature columns.
+    """Open a source and find its label, weight, offset and feature columns.
 
     Those of a stream are checked before its rows are fetched. `labels` makes what reads the labels
     from the name of their column.
     """
 
     def find_columns(source: Source) -> Table:
-        return _find_columns(source, options, label, weight, labels, columns, exclude)
+        found = None if offset is None else offset.find(source)
+        return _find_columns(source, options, label, weight, found, labels, columns, exclude)
 
     def check(source: RandomAccessSource) -> None:
         _check_types(find_columns(source), source.schema)
@@ -203,6 +260,7 @@ def _find_columns(
     options: OpenOptions,
     label: ColumnLike | None,
     weight: ColumnLike | None,
+    offset: Column | None,
     labels: Callable[[str], LabelReader],
     columns: Sequence[str] | None,
     exclude: Sequence[str],
@@ -217,9 +275,14 @@ def _find_columns(
         label = LABEL
     label_column = _column(source, label, "label")
     weight_column = None if weight is None else _column(source, weight, "weight")
-    taken = {c.name for c in (label_column, weight_column) if c and c.external is None}
-    if weight_column and weight_column.external is None and weight_column.name == label_column.name:
-        raise DataError(f"column {weight_column.name!r} cannot be both label and weight.")
+    taken: dict[str, str] = {}
+    for what, column in (("label", label_column), ("weight", weight_column), ("offset", offset)):
+        if column is not None and column.external is None:
+            if column.name in taken:
+                raise DataError(
+                    f"column {column.name!r} cannot be both {taken[column.name]} and {what}."
+                )
+            taken[column.name] = what
     left_out = {*taken, *(_name(source, c) for c in exclude)}
     categorical = {_name(source, c) for c in options.categorical}
     wanted = source.columns if columns is None else [_name(source, c) for c in columns]
@@ -230,7 +293,8 @@ def _find_columns(
         c: "category" if c in categorical else source.kind(c) for c in names
     }
     reader = labels(label_column.name)
-    return Table(source, label_column, weight_column, reader, features, frozenset(categorical))
+    roles = source, label_column, weight_column, reader, features
+    return Table(*roles, frozenset(categorical), offset)
 
 
 def _check_types(table: Table, schema: pa.Schema) -> None:
@@ -246,6 +310,8 @@ def _check_types(table: Table, schema: pa.Schema) -> None:
         table.labels.check_type(schema.field(table.label.name).type)
     if table.weight is not None and table.weight.external is None:
         weights(table.weight.name, empty(table.weight.name))
+    if table.offset is not None and table.offset.external is None:
+        offsets(table.offset.name, empty(table.offset.name))
 
 
 def name_list(names: str | Iterable[Any] | None) -> list[Any]:
@@ -276,7 +342,7 @@ def _name(source: Source, given: Any) -> str:
 
 
 def _column(source: Source, given: ColumnLike, what: str) -> Column:
-    """The column or array that a label or weight argument refers to."""
+    """The column or array that a label, weight or offset argument refers to."""
     if isinstance(given, os.PathLike):
         given = os.fspath(given)
     if isinstance(given, str):
@@ -293,7 +359,7 @@ def _column(source: Source, given: ColumnLike, what: str) -> Column:
 
 
 def is_values_file(given: Any) -> bool:
-    """Whether a label or weight argument is the path of a .npy file."""
+    """Whether a label, weight or offset argument is the path of a .npy file."""
     return isinstance(given, str | os.PathLike) and (
         os.fspath(given).endswith(".npy") and Path(given).is_file()
     )

@@ -195,13 +195,18 @@ def fixed_parts(
     max_leaves: int,
     *,
     n_extra: int,
+    offset: bool = False,
     n_bands: int = 2,
     n_scores: int = 1,
 ) -> dict[str, int]:
-    """The parts of a training whose size does not depend on the limit."""
+    """The parts of a training whose size does not depend on the limit.
+
+    `offset`: whether rows of the store have one. In strata and samples it is part of the score.
+    """
     rows = {"n_extra": n_extra, "n_bands": n_bands, "n_scores": n_scores}
+    blocks = block_bytes(n_features, largest_block, n_jobs, n_extra=n_extra + offset)
     return {
-        "blocks on the way": block_bytes(n_features, largest_block, n_jobs, n_extra=n_extra),
+        "blocks on the way": blocks,
         "strata": strata_bytes(n_features, n_jobs, **rows),
         "evidence": evidence_bytes(n_slots, max_leaves),
     }
@@ -213,6 +218,7 @@ def default_parts(
     n_jobs: int,
     *,
     n_extra: int,
+    offset: bool = False,
     n_bands: int = 2,
     targeted: bool = False,
     n_scores: int = 1,
@@ -229,6 +235,7 @@ def default_parts(
         n_jobs,
         DEFAULT_LEAVES,
         n_extra=n_extra,
+        offset=offset,
         n_bands=n_bands,
         n_scores=n_scores,
     )

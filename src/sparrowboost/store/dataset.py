@@ -49,6 +49,8 @@ class Dataset:
         Rows of each class. Of a part of a data set of many classes, this may read all its rows.
     weighted : bool
         Whether rows have sample weights.
+    offset_name : str or None
+        The column that offsets of the score came from; None if there are none.
     task : str
         "classification" or "regression".
     targeted : bool
@@ -111,6 +113,10 @@ class Dataset:
         return self.storage.weighted
 
     @property
+    def offset_name(self) -> str | None:
+        return self.storage.offset_name
+
+    @property
     def targeted(self) -> bool:
         """Whether rows have a number to predict, or the index of a class, besides their band."""
         return self.storage.targeted
@@ -121,7 +127,7 @@ class Dataset:
 
     @property
     def n_extra(self) -> int:
-        """Numbers that a row has besides its bins: weight, target."""
+        """Numbers that a row has besides its bins and scores: weight, target."""
         return self.weighted + self.targeted
 
     @property

@@ -15,7 +15,7 @@ import numpy as np
 from sparrowboost.readers.formats import OpenOptions, check_format
 from sparrowboost.readers.labels import LabelCoder, LabelReader, Value
 from sparrowboost.readers.options import ReadOptions
-from sparrowboost.readers.table import ColumnLike, Table, name_list, open_table
+from sparrowboost.readers.table import ColumnLike, OffsetChoice, Table, name_list, open_table
 from sparrowboost.readers.targets import TargetReader
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.memory import apply_limit, release
@@ -46,6 +46,7 @@ def ingest(
     label: ColumnLike = None,
     path: str | os.PathLike[str] | None = None,
     weight: ColumnLike = None,
+    offset: ColumnLike = None,
     positive: Value | None = None,
     task: str | None = None,
     columns: str | Iterable[Any] | None = None,
@@ -85,13 +86,18 @@ def ingest(
         Sample weights: not negative, at most 1e12. If all are whole numbers up to 256, and all rows
         are in memory during training, a row of weight 3 counts as three rows; otherwise only the
         proportions of weights matter.
+    offset : like label, optional
+        What to add to the score of each row, in training and in prediction: for loss="poisson",
+        "gamma" and "tweedie", the logarithm of the exposure; for two classes, in log odds;
+        otherwise in the unit of the labels. Finite numbers. Not for more than two classes.
     positive : value, optional
         The label to train against all others.
     task : {"classification", "regression"}, optional
         What labels are: classes, or numbers to predict. Default: that of `bins_of`, else classes;
         numbers of more than two values are an error that asks.
     columns, exclude : list of str, optional
-        Columns to use as features, or to leave out. Default: all columns but label and weight.
+        Columns to use as features, or to leave out. Default: all columns but label, weight
+        and offset.
     categorical : list of str, optional
         Columns of numbers to treat as categories. Strings, dictionaries and pandas categories
         always are.
@@ -171,6 +177,7 @@ def ingest(
             label, weight, positive, columns, exclude, categorical, header, format, seed,
             *read.of_text(),  # only those given: stores of older versions do not have them
             *([task] if task == REGRESSION else []),
+            *([] if offset is None else ["offset", offset]),
             *([] if known is None else [zlib.crc32(json.dumps(known.to_json()).encode())]),
         )  # fmt: skip
         run = describe_run(data, named)
@@ -191,6 +198,7 @@ def ingest(
                 options,
                 label=label,
                 weight=weight,
+                offset=None if offset is None else OffsetChoice(offset),
                 labels=choose_reader(task, positive),
                 columns=None if columns is None else name_list(columns),
                 exclude=name_list(exclude),

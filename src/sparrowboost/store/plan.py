@@ -141,7 +141,8 @@ def training_parts(table: Table, shuffle_bytes: int, n_jobs: int) -> dict[str, i
         layout.n_features,
         rows,
         n_jobs,
-        n_extra=layout.n_extra,
+        n_extra=layout.weighted + layout.targeted,
+        offset=layout.offset,
         n_bands=labels.n_bands,
         targeted=layout.targeted,
         n_scores=labels.n_classes if labels.n_classes > 2 else 1,
@@ -150,7 +151,8 @@ def training_parts(table: Table, shuffle_bytes: int, n_jobs: int) -> dict[str, i
 
 def layout_of(table: Table) -> Layout:
     """How the rows of a table are laid out in a store."""
-    return Layout(len(table.features), table.weight is not None, table.labels.targeted)
+    targeted, has_offset = table.labels.targeted, table.offset is not None
+    return Layout(len(table.features), table.weight is not None, targeted, has_offset)
 
 
 def sample_rows(n_features: int) -> int:

@@ -17,7 +17,7 @@ from sparrowboost.store.label_sample import LabelSample, read_as_classes, read_a
 from sparrowboost.store.plan import IngestPlan, layout_of
 from sparrowboost.store.row_pass import RowPass
 from sparrowboost.store.stages import Stage, all_rows
-from sparrowboost.store.storage import task_of_classes
+from sparrowboost.store.storage import check_offset, task_of_classes
 from sparrowboost.store.stored import Layout
 from sparrowboost.store.writer import StoreWriter
 
@@ -34,6 +34,7 @@ class Expected(NamedTuple):
     n_bands: int
     largest_block: int  # rows, about
     n_classes: int  # in a sample, if there are more than two; 0 of numbers
+    offset_name: str | None = None
 
     @property
     def weighted(self) -> bool:
@@ -49,7 +50,7 @@ class Expected(NamedTuple):
 
     @property
     def n_extra(self) -> int:
-        return self.layout.n_extra
+        return self.weighted + self.targeted
 
 
 @dataclass
@@ -88,6 +89,7 @@ class Reading:
     def _start(self, stages: list[Stage]) -> None:
         """Prepare a pass over the rows."""
         table, labels, plan = self.table, self.table.labels, self.plan
+        check_offset(table.offset is not None, labels.n_classes)
         self.store.start(
             self.binning,
             layout_of(table),
@@ -111,7 +113,8 @@ class Reading:
         layout, labels = self.store.layout, self.table.labels
         n_rows = sum(stage.n_rows for stage in self.stages)
         of = self.binning, layout.n_features, n_rows, layout
-        return Expected(*of, labels.n_bands, self.store.block_rows, labels.n_classes)
+        offset = None if self.table.offset is None else self.table.offset.name
+        return Expected(*of, labels.n_bands, self.store.block_rows, labels.n_classes, offset)
 
     def run(
         self,

@@ -81,6 +81,7 @@ class RowPass:
         """What the manifest says of the source."""
         return {
             "label": self.table.label.name,
+            **({} if self.table.offset is None else {"offset": self.table.offset.name}),
             "classes": self.table.labels.classes,
             **self.table.labels.facts,
             "source": self.table.source.name,
@@ -123,7 +124,7 @@ class RowPass:
         records = np.empty((len(block.codes), layout.row_bytes), np.uint8)
         self.binning.apply(block.batch, records[:, : layout.n_features])
         at = layout.n_features
-        for numbers in (block.weights, block.targets):
+        for numbers in (block.weights, block.offsets, block.targets):
             if numbers is not None:
                 records[:, at : at + NUMBER_BYTES] = numbers[:, None].view(np.uint8)
                 at += NUMBER_BYTES

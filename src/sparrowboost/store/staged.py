@@ -52,6 +52,7 @@ class StagedRows:
         self.reading_bytes = reading.plan.n_bytes
         self.path, self.binning = reading.store.path, reading.binning
         self.label_name, self.weighted = reading.table.label.name, reading.store.layout.weighted
+        self.offset_name = reading.expected.offset_name
         self._in_use = False  # whether anyone has a stage but the last
         self._close = weakref.finalize(self, close.close)
         self._stop = threading.Event()

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.readers.targets import Target
+from sparrowboost.runtime.errors import DataError
 from sparrowboost.store.binning import Binning
 from sparrowboost.store.lookup import Bins
 
@@ -28,6 +29,7 @@ class Block(NamedTuple):
     label: npt.NDArray[np.uint8]  # (n,) 1 = positive; of targets, the band
     weight: npt.NDArray[np.float32] | None  # (n,)
     target: Target | None = None  # (n,) numbers to predict, or which of more than two classes
+    offset: npt.NDArray[np.float32] | None = None  # (n,) of the score, as the user gave it
 
     def part(self, rows: slice) -> Block:
         """Some of the rows, over the same memory."""
@@ -47,12 +49,21 @@ def task_of_classes(n_classes: int) -> str:
     return CLASSIFICATION if n_classes else REGRESSION
 
 
+def check_offset(has_offset: bool, n_classes: int) -> None:
+    """A DataError if there is an offset, and more than one score that it could be of."""
+    if has_offset and n_classes > 2:
+        raise DataError(
+            f"offset= is for two classes or numbers, and the labels are of {n_classes} classes; "
+            "leave it out, or train one class against the rest with positive=."
+        )
+
+
 class BlockStorage(Protocol):
     """Blocks of binned rows, read by number.
 
-    `path`, `binning`, `label_name`, `task`, `n_classes`, `weighted`, `targeted`, `n_bands` and
-    `summary` are known before any row is read. Where rows are still being read, all else may wait
-    for them.
+    `path`, `binning`, `label_name`, `offset_name`, `task`, `n_classes`, `weighted`, `targeted`,
+    `n_bands` and `summary` are known before any row is read. Where rows are still being read, all
+    else may wait for them.
     """
 
     @property
@@ -68,6 +79,11 @@ class BlockStorage(Protocol):
 
     @property
     def weighted(self) -> bool: ...
+
+    @property
+    def offset_name(self) -> str | None:
+        """The column that offsets of the score came from; None if there are none."""
+        ...
 
     @property
     def task(self) -> str:

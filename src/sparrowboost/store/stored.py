@@ -1,10 +1,10 @@
 """The files of a store. This module and the writer are the only ones that know them.
 
     store/
-      rows-<id>.bin   the rows, end to end: d bins each, a float32 weight if there are weights, and
-                      a float32 target if labels are numbers, or the code of the class if there are
-                      more than two. The rows of a block are in one or more runs of the file, see
-                      shuffle.py
+      rows-<id>.bin   the rows, end to end: d bins each, a float32 weight if there are weights, a
+                      float32 offset if there are offsets, and a float32 target if labels are
+                      numbers, or the code of the class if there are more than two. The rows of a
+                      block are in one or more runs of the file, see shuffle.py
       manifest.json   the blocks: where they are, their bands and checksums, and the name of the
                       file. Written last, in one step: until then, an older store stays valid
       ingest.lock     only while an ingest is writing here
@@ -43,7 +43,8 @@ FORMAT = "sparrow-store"
 VERSION = 2
 TARGET_VERSION = 3  # of stores whose labels are numbers
 CLASS_VERSION = 4  # of stores whose labels are of more than two classes
-VERSIONS = (VERSION, TARGET_VERSION, CLASS_VERSION)
+OFFSET_VERSION = 5  # of stores whose rows have offsets
+VERSIONS = (VERSION, TARGET_VERSION, CLASS_VERSION, OFFSET_VERSION)
 MANIFEST, LOCK, SCRATCH = "manifest.json", "ingest.lock", "scratch"
 PROGRESS = ("progress.npz", "progress.npz.tmp")  # of unfinished ingests by earlier versions
 ROWS = re.compile(r"rows-[0-9a-f]{8}\.bin")
@@ -56,11 +57,12 @@ class Layout:
     n_features: int
     weighted: bool
     targeted: bool = False
+    offset: bool = False
 
     @property
     def n_extra(self) -> int:
-        """Numbers that follow the bins: weight, target."""
-        return self.weighted + self.targeted
+        """Numbers that follow the bins: weight, offset, target."""
+        return self.weighted + self.offset + self.targeted
 
     @property
     def row_bytes(self) -> int:
@@ -82,7 +84,8 @@ class StoredRows:
     def __init__(self, path: Path, manifest: dict[str, Any], binning: Binning) -> None:
         self.path, self.binning = path, binning
         self.weighted: bool = manifest["weighted"]
-        self.targeted = manifest["version"] != VERSION
+        self.targeted: bool = manifest.get("targeted", manifest["version"] != VERSION)
+        self.offset_name: str | None = manifest.get("offset")
         self.classes: tuple[Any, ...] = tuple(manifest["classes"])
         self.n_classes = len(self.classes)
         self.task = task_of_classes(self.n_classes)
@@ -98,7 +101,8 @@ class StoredRows:
         self.label_name: str = manifest["label"]
         self._file = path / manifest["file"]
         self._seed: int = manifest["random_state"]
-        self._layout = Layout(len(binning.features), self.weighted, self.targeted)
+        has_offset = self.offset_name is not None
+        self._layout = Layout(len(binning.features), self.weighted, self.targeted, has_offset)
         label_of = manifest["label_of"]
         self.n_bands = len(label_of)
         self._blocks = [
@@ -163,10 +167,13 @@ class StoredRows:
         bins, extra = self._split_records(records, order)
         label = np.full(len(bins), block.code, np.uint8)
         weight = np.ascontiguousarray(extra[:, 0]) if self.weighted else None
+        offset = None
+        if self.offset_name is not None:
+            offset = np.ascontiguousarray(extra[:, int(self.weighted)])
         target = np.ascontiguousarray(extra[:, -1]) if self.targeted else None
         if target is not None and self._class_of is not None:
             target = self._class_of[target.astype(np.intp)]
-        return Block(bins, label, weight, target)
+        return Block(bins, label, weight, target, offset)
 
     def _split_records(
         self, records: Records, order: npt.NDArray[np.uint32] | None

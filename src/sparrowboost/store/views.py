@@ -224,6 +224,7 @@ class View:
         self.base = base  # a temporary store is kept for as long as something refers to it
         self.path, self.binning = base.path, base.binning
         self.label_name, self.classes = base.label_name, base.classes
+        self.offset_name = base.offset_name
         self.task, self.n_classes = base.task, base.n_classes
         self.targeted, self.n_bands = base.targeted, base.n_bands
         self.target_span = base.target_span

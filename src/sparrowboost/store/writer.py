@@ -24,6 +24,7 @@ from sparrowboost.store.stored import (
     FORMAT,
     LOCK,
     MANIFEST,
+    OFFSET_VERSION,
     PROGRESS,
     ROWS,
     SCRATCH,
@@ -202,7 +203,7 @@ class StoreWriter:
         return self._shuffle.block_rows
 
     def put(self, records: npt.NDArray[np.uint8], codes: npt.NDArray[np.uint8]) -> None:
-        """Take rows as records (n, row_bytes) of bins, weight and target, and their bands."""
+        """Take rows as records (n, row_bytes) of bins and numbers, and their bands."""
         assert self._shuffle is not None
         self._shuffle.put(records, codes)
         if self.layout.targeted and len(records):
@@ -222,11 +223,14 @@ class StoreWriter:
         return Dataset(StoredRows(self.path, self._manifest(label_of, about), self._binning))
 
     def _manifest(self, label_of: npt.NDArray[np.uint8], about: dict[str, Any]) -> dict[str, Any]:
-        version, span = VERSION, {}
+        version: int = VERSION
+        span: dict[str, Any] = {}
         if self.layout.targeted and about["classes"]:
             version = CLASS_VERSION
         elif self.layout.targeted:
             version, span = TARGET_VERSION, {"target_span": self.target_span}
+        if self.layout.offset:  # of which `about` has the name
+            version, span = OFFSET_VERSION, {"targeted": self.layout.targeted, **span}
         return {
             "format": FORMAT,
             "version": version,
