@@ -19,6 +19,7 @@ WRONG = {
     "loss": ("hinge", "", None, 1),
     "alpha": (0, 1, -0.1, np.nan, "0.5", None, True),
     "power": (1, 2, 0.5, np.nan, "1.5", None, True),
+    "base_score": ("0.5", np.nan, np.inf, True),
     "stopping": ("never", None, True),
     "sample_size": (0, -1, 0.5, "all", None, True),
     "theta": (0, 1, -0.5, 1.5, np.nan, None),

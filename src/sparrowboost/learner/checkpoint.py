@@ -107,6 +107,7 @@ def identity(
         "bins": zlib.crc32(bins),
         "blocks": zlib.crc32(rows.tobytes()),
         **({"labels": dataset.target_span} if dataset.targeted else {}),
+        **({} if dataset.offset_name is None else {"offset": dataset.offset_name}),
     }
     return {
         "data": data,

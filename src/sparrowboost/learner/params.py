@@ -20,6 +20,7 @@ from sparrowboost.model.losses import LOSSES
 from sparrowboost.model.metrics import METRICS, Given, default_metric, find_metric
 from sparrowboost.model.regression import REGRESSION_LOSSES
 from sparrowboost.model.softmax import Softmax
+from sparrowboost.readers.targets import MAX_TARGET
 from sparrowboost.runtime.budget import DEFAULT_LEAVES
 from sparrowboost.runtime.errors import DataError
 
@@ -94,6 +95,10 @@ class Params:
     power : float
         For loss="tweedie", the power of the mean to which the variance is proportional, between 1
         (counts) and 2 (gamma). 1.5, as in LightGBM and XGBoost.
+    base_score : float or None
+        The prediction to start from, before the first tree, without offset: for two classes the
+        probability of the positive one, as in XGBoost; otherwise a number in the unit of the
+        predictions. Not for more than two classes. None: the constant with the lowest loss.
     sample_size : int or "auto"
         Rows in memory. "auto" takes all rows up to 80 million values, if they fit; otherwise it
         starts with 32,768, and samples grow within the memory limit when fresh rows show that trees
@@ -159,6 +164,7 @@ class Params:
     loss: Any = "auto"
     alpha: float = 0.9
     power: float = 1.5
+    base_score: float | None = None
     sample_size: int | Literal["auto"] = "auto"
     monotone_constraints: Mapping[str, int] | Sequence[int] | None = None
     colsample_bytree: float = 1.0
@@ -192,6 +198,8 @@ class Params:
         check_interactions(self.interaction_constraints)
         self._number("alpha", 0, 1)
         self._number("power", 1, 2)
+        if self.base_score is not None:
+            self._number("base_score", -MAX_TARGET, MAX_TARGET)
         if not (callable(self.loss) or hasattr(self.loss, "derivatives")):
             self._one_of("loss", (AUTO, *(loss for of in LOSSES_FOR.values() for loss in of)))
         self._one_of("stopping", STOPPING)
@@ -224,6 +232,7 @@ class Params:
                 "eval_metric='loss' needs the losses of rows, and your loss has derivatives only; "
                 "give it a method losses(target, score), or pass another eval_metric."
             )
+        self._check_base_score(kind, loss)
         signs = self.monotone_constraints
         values = signs.values() if isinstance(signs, Mapping) else signs
         if kind == MANY and values is not None and any(values):
@@ -233,6 +242,28 @@ class Params:
                 "class against the rest with positive=."
             )
         return replace(self, loss=loss, eval_metric=metric)
+
+    def _check_base_score(self, kind: str, loss: Any) -> None:
+        """A DataError unless labels of this kind can have the base score."""
+        base = self.base_score
+        if base is None:
+            return
+        if kind == MANY:
+            raise DataError(
+                f"base_score={base!r}: more than two classes start from the shares of their rows; "
+                "leave it out, or train one class against the rest with positive=."
+            )
+        if kind == TWO and not 0 < base < 1:
+            raise DataError(
+                f"base_score={base!r}: give a probability of the positive label, above 0 and below "
+                "1; that of log odds is 1 / (1 + exp(-log_odds))."
+            )
+        known = REGRESSION_LOSSES.get(loss) if isinstance(loss, str) else None
+        if known is not None and known.log_link and base <= 0:
+            raise DataError(
+                f"base_score={base!r}: loss={loss!r} predicts numbers above 0, and base_score is "
+                "such a prediction, not its logarithm; give a number above 0."
+            )
 
     def _loss_for(self, kind: str, *, known: bool) -> Any:
         """The loss for labels of this kind; a DataError if it is for another."""

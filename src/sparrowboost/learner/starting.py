@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.learner.params import AUTO, Params
 from sparrowboost.learner.planning import TrainPlan, check_training, plan_training
-from sparrowboost.model.losses import base_score
+from sparrowboost.model.losses import base_score, base_score_beside, get_loss, half_of
 from sparrowboost.model.model import Model, check_model, load_model
 from sparrowboost.model.own_loss import OwnLoss
 from sparrowboost.model.regression import fit_loss
@@ -53,6 +53,12 @@ def starting_model(
             "init_model was trained with a loss of its own, which its file does not have; pass "
             "that as loss=."
         )
+    if (model.offset_name is None) != (dataset.offset_name is None):
+        had = model.offset_name is not None
+        raise DataError(
+            f"init_model was trained {'with' if had else 'without'} offsets, but the data set has "
+            f"{'none' if had else 'some'}; ingest its rows as those before."
+        )
     if params.loss not in (AUTO, model.loss):
         raise DataError(
             f"loss={params.loss!r}, but init_model was trained with {model.loss!r}; pass that, or "
@@ -66,6 +72,23 @@ def starting_model(
                 f"{name}={option:g}, but init_model was trained with {name}={known:g}; pass that."
             )
     return model
+
+
+def check_base_score(model: Model, params: Params) -> None:
+    """A DataError if a model to go on from starts from another constant than was asked for."""
+    if params.base_score is not None and score_of(params.base_score, model) != model.base_score:
+        raise DataError(
+            f"base_score={params.base_score!r}, but init_model starts from another one; leave it "
+            "out."
+        )
+
+
+def score_of(prediction: float, model: Model) -> float:
+    """The score with this prediction; of two classes, the probability of the positive one."""
+    loss = model.regression
+    if loss is not None:
+        return loss.score_of(prediction)
+    return base_score(1 - prediction, prediction)
 
 
 def check_classes(model: Model, dataset: Dataset) -> None:
@@ -84,19 +107,33 @@ def _named(classes: tuple[Any, ...]) -> str:
 
 
 def start_model(dataset: Dataset, params: Params) -> Model:
-    """The model without trees: the constant score with the lowest loss."""
+    """The model without trees: the constant that was given, or that with the lowest loss."""
+    model = best_constant(dataset, params)
+    if params.base_score is None:
+        return model
+    return replace(model, base_score=score_of(params.base_score, model))
+
+
+def best_constant(dataset: Dataset, params: Params) -> Model:
+    """The model without trees: the constant score with the lowest loss, beside the offsets."""
     of, name = (dataset.binning, dataset.classes), dataset.label_name
+    offset_name = dataset.offset_name
     if not dataset.targeted:
         base = base_score(*label_weights(dataset))
-        return Model(*of, params.loss, base, label_name=name)
-    target, weight = some_targets(dataset)
+        if offset_name is not None:
+            label, weight, offset = some_rows(dataset)
+            rows = label.astype(np.uint8), weight, half_of(offset)
+            base = base_score_beside(get_loss(params.loss), *rows)
+        return Model(*of, params.loss, base, label_name=name, offset_name=offset_name)
+    target, weight, offset = some_rows(dataset)
     softmax = softmax_of(dataset.classes)
     if softmax is not None:
         return Model(*of, softmax.name, softmax.base_scores(target, weight), label_name=name)
     own = None if isinstance(params.loss, str) else OwnLoss(params.loss)
-    loss = own or fit_loss(params.loss, target, weight, alpha=params.alpha, power=params.power)
-    base = loss.base_score(target, weight)
-    return Model(*of, loss.name, base, (), name, loss.options, own)
+    given = target, weight, None if offset_name is None else offset
+    loss = own or fit_loss(params.loss, *given, alpha=params.alpha, power=params.power)
+    base = loss.base_score_beside(*given)
+    return Model(*of, loss.name, base, (), name, loss.options, own, offset_name)
 
 
 def check_targets(model: Model, dataset: Dataset) -> None:
@@ -105,26 +142,34 @@ def check_targets(model: Model, dataset: Dataset) -> None:
         model.regression.check(*dataset.target_span, dataset.label_name)
 
 
-def some_targets(
-    dataset: Dataset,
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Numbers to predict of up to BASE_ROWS rows, and how much each counts; all, if that many."""
+class SomeRows(NamedTuple):
+    """What the constant score is found from."""
+
+    label: npt.NDArray[np.float32]  # (n,) or the number to predict
+    weight: npt.NDArray[np.float32]  # (n,) how much each counts
+    offset: npt.NDArray[np.float32]  # (n,) or (0,)
+
+
+def some_rows(dataset: Dataset) -> SomeRows:
+    """Up to BASE_ROWS rows; all, if there are not more."""
     bands = [dataset.blocks_of(band)[:BASE_BLOCKS] for band in range(dataset.n_bands)]
     chosen = sum(int(dataset.block_rows[blocks].sum()) for blocks in bands)
     step = -(-chosen // BASE_ROWS)
-    targets, weights = [], []
+    labels, weights, offsets = [], [], [np.empty(0, np.float32)]
     for blocks, n_rows in zip(bands, dataset.band_rows.tolist(), strict=True):
         parts = [dataset.read_block(int(block)).part(slice(0, None, step)) for block in blocks]
         each = n_rows / max(sum(len(part.label) for part in parts), 1)
         for part in parts:
-            assert part.target is not None
-            u = np.ones(len(part.target), np.float32) if part.weight is None else part.weight
-            targets.append(part.target.copy())
+            label = part.label.astype(np.float32) if part.target is None else part.target.copy()
+            u = np.ones(len(label), np.float32) if part.weight is None else part.weight
+            labels.append(label)
             weights.append(np.float32(each) * u)
+            if part.offset is not None:
+                offsets.append(part.offset.copy())
     weight = np.concatenate(weights)
     if not weight.any():
         raise DataError("the rows have weight 0; there is nothing to learn from.")
-    return np.concatenate(targets), weight
+    return SomeRows(np.concatenate(labels), weight, np.concatenate(offsets))
 
 
 def label_weights(dataset: Dataset) -> tuple[float, float]:

@@ -27,6 +27,7 @@ from sparrowboost.learner.scanner import Scanner
 from sparrowboost.learner.soundness import SoundnessMonitor
 from sparrowboost.learner.starting import (
     begin_reading,
+    check_base_score,
     check_classes,
     check_targets,
     plan_while_reading,
@@ -86,11 +87,12 @@ def train(
     ----------
     dataset : Dataset
         Made by `ingest`, or a view of one (`sparrowboost.views`).
-    valid : source, (source, labels), (source, labels, weights), Dataset, or list of them, optional
+    valid : source, (source, labels[, weights[, offsets]]), Dataset, or list of them, optional
         Validation data, anything that `ingest` reads; its label column has the same name as the
-        training data's. Or a part of the training data set apart by `sparrowboost.views.split`.
-        Scored after each tree, by weight if it has any; needed for early stopping. Of several sets
-        the last one decides when to stop, as in XGBoost. A list of paths is one set.
+        training data's, and so has that of offsets. Or a part of the training data set apart by
+        `sparrowboost.views.split`. Scored after each tree, by weight if it has any; needed for
+        early stopping. Of several sets the last one decides when to stop, as in XGBoost. A list of
+        paths is one set.
     header, format, delimiter, decimal, thousands, date_format : as in `ingest`
         Of files of validation data.
     class_weight : "balanced" or dict of label to float, optional
@@ -176,6 +178,7 @@ def train(
         model = start_model(dataset, p) if init is None else init
         check_targets(model, dataset)
         check_classes(model, dataset)
+        check_base_score(model, p)
         if division is None:
             release()
             division, staged = plan_training(dataset, p, limit, n_jobs, valid), None

@@ -78,7 +78,7 @@ class Validation:
 
     Parameters
     ----------
-    valid : Dataset, source, (source, labels) or (source, labels, weights)
+    valid : Dataset, source, or (source, labels[, weights[, offsets]])
         A view of the training data, or anything that `ingest` reads. The labels of a source alone
         are in the column with the name of the training data's label column.
     model : Model
@@ -143,7 +143,7 @@ class Validation:
                 f"all labels of the validation data are {rows.target[0]:g}, for which R2 is "
                 "undefined; pass other rows, or eval_metric='rmse'."
             )
-        self._score = np.ascontiguousarray(model.start_scores(len(self._label)).T)
+        self._score = np.ascontiguousarray(model.start_scores(len(self._label), rows.offset).T)
         self._seen = 0
 
     other_scores: tuple[dict[str, float], ...] = ()  # of sets that decide nothing
@@ -277,6 +277,7 @@ def _joined(parts: list[Block], step: int) -> Block:
     bins, label = np.empty((n, parts[0].bins.shape[1]), np.uint8), np.empty(n, np.uint8)
     weight = None if parts[0].weight is None else np.empty(n, np.float32)
     target = None if parts[0].target is None else np.empty(n, np.float32)
+    offset = None if parts[0].offset is None else np.empty(n, np.float32)
     at = row = 0
     parts.reverse()
     while parts:
@@ -289,12 +290,20 @@ def _joined(parts: list[Block], step: int) -> Block:
             weight[to] = part.weight[kept]
         if target is not None and part.target is not None:
             target[to] = part.target[kept]
+        if offset is not None and part.offset is not None:
+            offset[to] = part.offset[kept]
         at = to.stop
-    return Block(bins, label, weight, target)
+    return Block(bins, label, weight, target, offset)
 
 
 def _stored(data: Dataset, model: Model, max_rows: int) -> Iterator[Block]:
     """Binned rows; those of a label are in random order, so the first ones will do."""
+    if (data.offset_name is None) != (model.offset_name is None):
+        has, have = ("offsets", "none") if model.offset_name is None else ("no offsets", "some")
+        raise DataError(
+            f"{data.path}: the validation data has {has}, and the training data has {have}; "
+            "ingest both alike."
+        )
     same = data.binning is model.binning or data.binning.to_json() == model.binning.to_json()
     if not same or data.classes != model.classes or data.task != model.task:
         raise DataError(

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.model.forest import Forest, add_rounds
+from sparrowboost.model.losses import half_of
 from sparrowboost.model.own_loss import OwnLoss
 from sparrowboost.model.regression import REGRESSION_LOSSES, RegressionLoss, regression_loss
 from sparrowboost.model.softmax import Softmax, softmax_of
@@ -22,7 +23,9 @@ from sparrowboost.model.tree import Tree
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.store.binning import Binning
 from sparrowboost.store.lookup import Bins
+from sparrowboost.store.storage import check_offset
 
+Offsets = npt.NDArray[np.float32] | None  # (n,) of the rows of a block
 _LOCK = Lock()
 
 
@@ -44,6 +47,7 @@ class Ensemble:
     label_name: str = "label"
     loss_options: Mapping[str, float] = field(default_factory=dict)  # of a loss of numbers
     own_loss: OwnLoss | None = None  # the user's, while training; files do not have it
+    offset_name: str | None = None  # the column of the offsets with which it was trained
 
     @property
     def forest(self) -> Forest:
@@ -107,13 +111,20 @@ class Ensemble:
         vars(new)["_forest"] = forest
         return new
 
-    def start_scores(self, n: int) -> npt.NDArray[np.float32]:
-        """(n,) scores of rows before any tree; (n, K) of more than two classes."""
-        shape = n if self.n_scores == 1 else (n, self.n_scores)
-        return np.full(shape, self.base_score, np.float32)
+    def start_scores(self, n: int, offset: Offsets = None) -> npt.NDArray[np.float32]:
+        """(n,) scores of rows before any tree; (n, K) of more than two classes.
 
-    def score(self, bins: Bins) -> npt.NDArray[np.float32]:
+        `offset` (n,) is in the unit in which users give it.
+        """
+        shape = n if self.n_scores == 1 else (n, self.n_scores)
+        score = np.full(shape, self.base_score, np.float32)
+        if offset is not None:
+            check_offset(True, len(self.classes))
+            score += offset if self.task == "regression" else half_of(offset)
+        return score
+
+    def score(self, bins: Bins, offset: Offsets = None) -> npt.NDArray[np.float32]:
         """(n,) scores H of binned rows; (n, K) of more than two classes."""
-        score = self.start_scores(len(bins))
+        score = self.start_scores(len(bins), offset)
         add_rounds(self.forest.arrays, bins, 0, self.n_trees, score.T)
         return score

@@ -25,6 +25,7 @@ Sums = npt.NDArray[np.float64]
 MAX_STEP = 2.0  # of one leaf, before the learning rate: from even odds to 98 %
 LEAF_L2 = 3.0  # rows of ordinary weight, added to the curvature of a leaf
 PART_ROWS = 16_384  # turned into probabilities at a time
+STEPS = 50  # of the search for the constant beside offsets, each of which halves the range
 MAX_MARGIN = 40.0  # exp(40), times an importance, is far below float32's maximum
 
 
@@ -105,6 +106,26 @@ def base_score(negative: float, positive: float) -> float:
 def log_odds(score: Floats) -> Floats:
     """The log odds of a positive label, 2 H; exact, since doubling rounds nothing."""
     return np.float32(2) * score
+
+
+def half_of(log_odds: Floats) -> Floats:
+    """The score H of log odds; exact, unless it is so small that it has fewer bits."""
+    return np.float32(0.5) * log_odds
+
+
+def base_score_beside(loss: Loss, label: npt.NDArray[np.uint8], u: Floats, offset: Floats) -> float:
+    """The constant that, added to the offsets (n,) of rows, has the lowest loss.
+
+    At it, negatives and positives weigh the same. More of it makes positives lighter.
+    """
+    low, high = -MAX_MARGIN - float(offset.max()), MAX_MARGIN - float(offset.min())
+    w, total = np.empty(len(label), np.float32), np.empty(2)
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        loss.weigh(label, u, (offset + middle).astype(np.float32), w, total)
+        negative, positive = np.bincount(label, w, 2)
+        low, high = (middle, high) if positive > negative else (low, middle)
+    return (low + high) / 2
 
 
 def probability(score: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:

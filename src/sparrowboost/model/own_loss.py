@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from sparrowboost.model.losses import PART_ROWS
 from sparrowboost.model.regression import (
+    AnyFloats,
     Floats,
     Kind,
     Numbers,
@@ -101,12 +102,16 @@ class OwnLoss(RegressionLoss):
             for out, values in zip((g, h), slopes, strict=True):
                 out[rows] = values
 
-    def base_score(self, target: Floats, weight: Weights = None) -> float:
+    def base_score(self, target: AnyFloats, weight: Weights = None) -> float:
+        return self.base_score_beside(target, weight, None)
+
+    def base_score_beside(self, target: AnyFloats, weight: Weights, offset: Floats | None) -> float:
         """The constant with the lowest loss, by Newton's method."""
         y, w = target.astype(np.float64), np.ones(len(target)) if weight is None else weight
+        beside = np.zeros(len(y)) if offset is None else offset.astype(np.float64)
         score = 0.0
         for k in range(STEPS):
-            g, h = self._slopes(y, np.full(len(y), score))
+            g, h = self._slopes(y, beside + score)
             curvature = float(w @ h)
             if curvature <= 0:
                 if k == 0:  # without any, no split and no value of a leaf can be found

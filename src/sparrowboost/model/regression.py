@@ -30,6 +30,7 @@ from sparrowboost.runtime.errors import DataError
 
 Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.float64]
+AnyFloats = npt.NDArray[np.floating]  # float32 as stored, or float64
 Weights = npt.NDArray[np.floating] | None  # (n,) of the rows; None: all count 1
 Kind = tuple[int, float, float]  # of a loss and its options, for kernels
 
@@ -61,8 +62,16 @@ class RegressionLoss(ABC):
         return asdict(self)
 
     @abstractmethod
-    def base_score(self, target: Floats, weight: Weights = None) -> float:
+    def base_score(self, target: AnyFloats, weight: Weights = None) -> float:
         """The constant score with the lowest loss."""
+
+    def base_score_beside(self, target: Floats, weight: Weights, offset: Floats | None) -> float:
+        """The constant that, added to the offsets (n,) of rows, has the lowest loss."""
+        return self.base_score(target if offset is None else _residuals(target, offset), weight)
+
+    def score_of(self, prediction: float) -> float:
+        """The score with this prediction."""
+        return float(prediction)
 
     @abstractmethod
     def losses(self, target: npt.ArrayLike, score: npt.ArrayLike) -> Numbers:
@@ -166,7 +175,7 @@ class SquaredError(RegressionLoss):
     def kind(self) -> Kind:
         return SQUARED, 0.0, 0.0
 
-    def base_score(self, target: Floats, weight: Weights = None) -> float:
+    def base_score(self, target: AnyFloats, weight: Weights = None) -> float:
         return _mean(target, weight)
 
     def losses(self, target: npt.ArrayLike, score: npt.ArrayLike) -> Numbers:
@@ -188,7 +197,7 @@ class AbsoluteError(RegressionLoss):
     def kind(self) -> Kind:
         return STEEP, 1.0, 1.0
 
-    def base_score(self, target: Floats, weight: Weights = None) -> float:
+    def base_score(self, target: AnyFloats, weight: Weights = None) -> float:
         return quantile(target, weight, 0.5)
 
     def losses(self, target: npt.ArrayLike, score: npt.ArrayLike) -> Numbers:
@@ -218,7 +227,7 @@ class Quantile(RegressionLoss):
     def level(self) -> float:  # type: ignore[override]
         return self.alpha
 
-    def base_score(self, target: Floats, weight: Weights = None) -> float:
+    def base_score(self, target: AnyFloats, weight: Weights = None) -> float:
         return quantile(target, weight, self.alpha)
 
     def losses(self, target: npt.ArrayLike, score: npt.ArrayLike) -> Numbers:
@@ -249,7 +258,7 @@ class Huber(RegressionLoss):
         return HUBER, self.delta, 0.0
 
     @classmethod
-    def of(cls, alpha: float, target: Floats, weight: Weights = None) -> Self:
+    def of(cls, alpha: float, target: AnyFloats, weight: Weights = None) -> Self:
         """The loss that is quadratic for a share `alpha` of the rows, seen from their median."""
         deviation = np.abs(target.astype(np.float64) - quantile(target, weight, 0.5))
         delta = quantile(deviation, weight, alpha)
@@ -261,7 +270,7 @@ class Huber(RegressionLoss):
             )
         return cls(delta)
 
-    def base_score(self, target: Floats, weight: Weights = None) -> float:
+    def base_score(self, target: AnyFloats, weight: Weights = None) -> float:
         return self.leaf_value(target, weight)
 
     def losses(self, target: npt.ArrayLike, score: npt.ArrayLike) -> Numbers:
@@ -293,9 +302,22 @@ class _LogLoss(RegressionLoss):
     def kind(self) -> Kind:
         return LOG, self.p, 0.0
 
-    def base_score(self, target: Floats, weight: Weights = None) -> float:
+    def base_score(self, target: AnyFloats, weight: Weights = None) -> float:
         mean = _mean(target, weight) or NO_EVENT / max(len(target), 1)
         return float(np.log(mean))
+
+    def base_score_beside(self, target: Floats, weight: Weights, offset: Floats | None) -> float:
+        if offset is None:
+            return self.base_score(target, weight)
+        # Beside the constant c, the derivative is the sum of
+        #     w (y exp((1 - p) offset) exp((1 - p) c) - exp((2 - p) offset) exp((2 - p) c))
+        # That of rates, y / exp(offset), of weight w exp((2 - p) offset), is the same.
+        rate, down = self._up_and_down(target.astype(np.float64), offset.astype(np.float64))
+        w = down if weight is None else weight * down
+        return self.base_score(rate / down, w)
+
+    def score_of(self, prediction: float) -> float:
+        return float(np.log(prediction))
 
     def _up_and_down(self, y: Numbers, score: Numbers) -> tuple[Numbers, Numbers]:
         score = np.clip(score, -MAX_LOG, MAX_LOG)
@@ -393,19 +415,27 @@ def regression_loss(name: str, options: Mapping[str, float]) -> RegressionLoss:
 
 
 def fit_loss(
-    name: str, target: Floats, weight: Weights = None, *, alpha: float, power: float
+    name: str,
+    target: AnyFloats,
+    weight: Weights = None,
+    offset: Floats | None = None,
+    *,
+    alpha: float,
+    power: float,
 ) -> RegressionLoss:
     """The loss for training on these targets, from the parameters that users give.
 
     Parameters
     ----------
+    offset : (n,), optional
+        Of the scores of the rows.
     alpha : float
         The level of "quantile"; the share of rows that "huber" does not treat as outliers.
     power : float
         Of "tweedie".
     """
     if name == Huber.name:
-        return Huber.of(alpha, target, weight)
+        return Huber.of(alpha, target if offset is None else _residuals(target, offset), weight)
     given = {"alpha": alpha, "power": power}
     names = [field.name for field in fields(REGRESSION_LOSSES[name])]
     return regression_loss(name, {key: given[key] for key in names})

@@ -13,7 +13,8 @@ evenly by label, and nearly so for rows that have waited equally long (strata.py
 of a total over the draw is not above that of its rows, which n_eff and the proofs of splits assume.
 
 Rows never read lie in the store, whose blocks of each label are one more stratum: at the base
-score all rows of a label weigh the same, and the last sample estimates what they weigh later.
+score, without offsets, all rows of a label weigh the same, and the last sample estimates what they
+weigh later. A row's offset is part of its score from the start, and takes no room of its own.
 """
 
 from __future__ import annotations
@@ -365,7 +366,7 @@ class Sampler:
         n = len(block.label)
         weight = block.weight if block.weight is not None else np.empty(0, np.float32)
         target = block.target if block.target is not None else np.empty(0, np.float32)
-        score, seen = self._model.start_scores(n), np.zeros(n, np.int32)
+        score, seen = self._model.start_scores(n, block.offset), np.zeros(n, np.int32)
         return Rows(block.bins, block.label, weight, score, seen, target)
 
     def _map(self, work: Callable[[Any], A], items: list[Any]) -> Iterator[A]:

@@ -60,7 +60,7 @@ def row_weighing(model: Model) -> RowWeighing:
 
 
 class LabelWeighing:
-    """Rows of two classes. At the base score, all rows of a label weigh the same."""
+    """Rows of two classes. At the base score, without offsets, all of a label weigh the same."""
 
     def __init__(self, loss: Loss, model: Model) -> None:
         self._loss, self._base, self._grown = loss, model.base_score, model.n_trees > 0
@@ -71,7 +71,7 @@ class LabelWeighing:
         return w, float(total[1])
 
     def at_base(self, data: Dataset, parts: Callable[[], Iterable[Part]]) -> WeightEstimate:
-        if not data.weighted and not self._grown:
+        if not data.weighted and data.offset_name is None and not self._grown:
             w, total = np.empty(2, np.float32), np.empty(2)
             label, score = np.array([0, 1], np.uint8), np.full(2, self._base, np.float32)
             self._loss.weigh(label, np.ones(2, np.float32), score, w, total)
