@@ -8,6 +8,7 @@ import json
 import os
 import tracemalloc
 from collections import Counter
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -369,6 +370,8 @@ def naive_digest(contents):
     parts = [contents["loss"].encode(), np.array(contents["base_score"], "<f8").tobytes(), head]
     for name, value in sorted(contents.get("loss_options", {}).items()):
         parts += [name.encode(), np.array(value, "<f8").tobytes()]
+    if "offset" in contents:
+        parts += [b"offset", json.dumps([contents["offset"]]).encode()]
     words = []
     for feature in contents["features"]:
         kind = feature["kind"]
@@ -399,7 +402,15 @@ def naive_digest(contents):
 
 
 @pytest.mark.parametrize(
-    "model", [load_model(V1), rounded_model(), number_model(Huber(0.1)), number_model(Gamma())]
+    "model",
+    [
+        load_model(V1),
+        rounded_model(),
+        number_model(Huber(0.1)),
+        number_model(Gamma()),
+        replace(rounded_model(), offset_name="prior"),
+        replace(number_model(Gamma()), offset_name="größe"),
+    ],
 )
 def test_the_digest_is_what_the_docs_say(tmp_path, model):
     path = tmp_path / "m.json"
@@ -408,7 +419,9 @@ def test_the_digest_is_what_the_docs_say(tmp_path, model):
     assert contents["digest"] == naive_digest(contents)
 
 
-@pytest.mark.parametrize("model", [rounded_model(), number_model(Huber(0.1))])
+@pytest.mark.parametrize(
+    "model", [rounded_model(), replace(number_model(Huber(0.1)), offset_name="prior")]
+)
 def test_whatever_a_file_says_is_part_of_its_digest(tmp_path, model):
     path = tmp_path / "m.json"
     model.save_model(path)
@@ -513,7 +526,8 @@ CHANGES = [
     ("format", "sparrow-store", "not a Sparrow model"),
     ("version", 3, "lacks 'loss_options'"),
     ("version", 4, "loss is 'exponential', which is none of softmax"),
-    ("version", 5, r"has version 5, written by sparrowboost '.*'; .* update sparrowboost"),
+    ("version", 5, "lacks 'offset'"),
+    ("version", 6, r"has version 6, written by sparrowboost '.*'; .* update sparrowboost"),
     ("version", 10**30, "has version 1000"),
     ("version", 0, "version is 0"),
     ("version", True, "version is True"),

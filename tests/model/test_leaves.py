@@ -34,7 +34,7 @@ def test_leaves_are_those_of_a_walk_and_their_values_add_up_to_the_score(max_lea
     leaves = model.apply(X)
     assert leaves.shape == (6_000, 6)
     assert leaves.dtype == np.int32
-    blocks = stream(model.binning, X, lambda bins: bins.copy(), 1, ReadOptions())
+    blocks = stream(model.binning, X, lambda bins, offset: bins.copy(), 1, ReadOptions())
     bins = np.concatenate([block for block, _ in blocks])
     for t, tree in enumerate(model.trees):
         some = range(0, 6_000, 37)

@@ -38,7 +38,8 @@ FORMAT = "sparrow-model"
 VERSION = 2  # since 2, a file may have a digest
 REGRESSION_VERSION = 3  # of models of numbers
 CLASSES_VERSION = 4  # of models of more than two classes
-NEWEST = CLASSES_VERSION
+OFFSET_VERSION = 5  # of models that were trained with offsets: of numbers, or of two classes
+NEWEST = OFFSET_VERSION
 KEYS = (
     "format", "version", "sparrowboost", "loss", "base_score", "label", "classes", "features",
     "trees",
@@ -134,7 +135,10 @@ def check_document(document: Any) -> Ensemble:
     _check_version(document)
     version = document["version"]
     numbers = version == REGRESSION_VERSION
+    if version == OFFSET_VERSION:
+        numbers = document.get("classes") == []
     keys = (*KEYS, "loss_options") if numbers else KEYS
+    keys = (*keys, "offset") if version == OFFSET_VERSION else keys
     Part(document, "the file").fields(keys, ("digest",) if version > 1 else ())
     parts = {key: Part(value, key) for key, value in document.items()}
     parts["sparrowboost"].text()
@@ -163,9 +167,9 @@ def check_document(document: Any) -> Ensemble:
     if float(np.abs(base_score).max()) + steps > MAX_SCORE:
         raise DocumentError("the sum of its leaf values does not fit a float32")
     label_name = parts["label"].text()
-    return Ensemble(
-        Binning(features), classes, document["loss"], base_score, trees, label_name, options
-    )
+    offset_name = parts["offset"].text() if version == OFFSET_VERSION else None
+    about = document["loss"], base_score, trees, label_name, options
+    return Ensemble(Binning(features), classes, *about, offset_name=offset_name)
 
 
 def _check_version(document: dict[str, Any]) -> None:

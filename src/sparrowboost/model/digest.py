@@ -31,6 +31,7 @@ def digest(ensemble: Ensemble) -> str:
         _bytes(np.atleast_1d(np.array(ensemble.base_score, np.float64))),
         _text([ensemble.label_name, *map(label_to_json, ensemble.classes)]),
         *(part for option in options for part in _option_parts(*option)),
+        *([] if ensemble.offset_name is None else [b"offset", _text([ensemble.offset_name])]),
         *(part for feature in features for part in _feature_parts(feature)),
         b"trees",
     ):

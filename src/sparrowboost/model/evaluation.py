@@ -125,6 +125,7 @@ def evaluate(
     *,
     label: Any = None,
     weight: Any = None,
+    offset: Any = None,
     header: bool = True,
     format: str | None = None,
     delimiter: str | None = None,
@@ -143,6 +144,7 @@ def evaluate(
     label : column name, or array, optional
         Default: the column with the name of the training data's label column.
     weight : like label, optional
+    offset : as in `Model.decision_function`
     header, format, delimiter, decimal, thousands, date_format : as in `ingest`
     memory_limit : int or str, optional
         Peak memory of the process, such as "512MB"; a limit that is too small is refused before any
@@ -187,7 +189,7 @@ def evaluate(
     elif model.regression is not None:
         sums = _NumberSums(model.regression)
     budget = BlockBudget(limit, 1, {"results": RESULT_BYTES})
-    blocks = read_labelled((data, label, weight), model, read, budget)
+    blocks = read_labelled((data, label, weight, offset), model, read, budget)
     with (
         make_progress(verbose) as progress,
         progress.task("evaluating", None) as task,
@@ -212,7 +214,7 @@ class _Sums:
 
     def add(self, block: Block, model: Model) -> None:
         bins, label, weight = block.bins, block.label, block.weight
-        score = model.score(bins)
+        score = model.score(bins, block.offset)
         w = np.ones(len(label)) if weight is None else weight.astype(np.float64)
         positive = label == 1
         self.n_rows += len(label)
@@ -274,7 +276,7 @@ class _NumberSums:
         assert y is not None
         if self._middle is None:
             self._middle = float(y.mean(dtype=np.float64))
-        score = model.score(block.bins)
+        score = model.score(block.bins, block.offset)
         self.n_rows += len(y)
         self._sums += regression_sums(y, score, self._loss, weight, self._middle)
         w = np.ones(len(y)) if weight is None else weight.astype(np.float64)

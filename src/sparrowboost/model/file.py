@@ -23,6 +23,7 @@ from sparrowboost import __version__
 from sparrowboost.model.check import (
     CLASSES_VERSION,
     FORMAT,
+    OFFSET_VERSION,
     REGRESSION_VERSION,
     VERSION,
     DocumentError,
@@ -144,6 +145,7 @@ def _render(ensemble: Ensemble) -> str:
         **({"loss_options": options} if numbers else {}),
         "base_score": np.array(ensemble.base_score, np.float64).tolist(),
         "label": ensemble.label_name,
+        **({} if ensemble.offset_name is None else {"offset": ensemble.offset_name}),
         "classes": _labels(ensemble),
     }
     lines = [f"{_dump(key)}: {_dump(value)}" for key, value in head.items()]
@@ -156,6 +158,8 @@ def _version(ensemble: Ensemble) -> int:
     """The oldest version that can say it."""
     if ensemble.softmax is not None:
         return CLASSES_VERSION
+    if ensemble.offset_name is not None:
+        return OFFSET_VERSION
     return REGRESSION_VERSION if ensemble.task == "regression" else VERSION
 
 

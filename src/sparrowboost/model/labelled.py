@@ -13,6 +13,7 @@ from sparrowboost.model.predict import (
     BlockBudget,
     FeatureBlock,
     column_names,
+    offset_choice,
     open_options,
 )
 from sparrowboost.readers.classes import KnownClasses
@@ -36,7 +37,7 @@ def read_labelled(
 
     Of a model of more than two classes, targets are indices in its `classes`.
     """
-    data, label, weight = _parts_of(valid, ensemble.label_name)
+    data, label, weight, offset = _parts_of(valid, ensemble.label_name)
     binning, loss = ensemble.binning, ensemble.regression
     with TemporaryFolder("valid") as scratch:
         columns = column_names(binning, data)
@@ -49,13 +50,13 @@ def read_labelled(
             labels=partial(label_reader, ensemble.classes),
             columns=columns,
             exclude=(),
+            offset=offset_choice(ensemble, offset),
         )
         check_kinds(binning, table.source, columns)
         row = 0
         budget = budget or BlockBudget(None, 1)
         plan = budget.plan(table.source, table.read_columns, len(binning.features))
-        others = [c.name for c in (table.label, table.weight) if c and c.external is None]
-        reader = plan.reader(table.source, binning, columns, scratch, others)
+        reader = plan.reader(table.source, binning, columns, scratch, table.others)
         with closing(table.blocks(plan.rows, None, reader)) as blocks:
             for block in blocks:
                 batch, target = block.batch, block.targets
@@ -64,7 +65,7 @@ def read_labelled(
                 if columns != binning.names and plan.columns is None:
                     batch = batch.select(columns).rename_columns(binning.names)
                 bins = FeatureBlock(batch, [], table.source, row).bins(binning)
-                yield Block(bins, block.codes, block.weights, target)
+                yield Block(bins, block.codes, block.weights, target, block.offsets)
                 row += len(block.codes)
     if isinstance(table.labels, LabelCoder):
         check_others(table.labels, ensemble.classes, table.source.name)
@@ -87,13 +88,15 @@ def check_others(labels: LabelCoder, classes: Sequence[Any], where: str) -> None
         )
 
 
-def _parts_of(valid: Any, label_name: str) -> tuple[Any, Any, Any]:
-    """The source, its labels and weights."""
+def _parts_of(valid: Any, label_name: str) -> tuple[Any, Any, Any, Any]:
+    """The source, its labels, weights and offsets."""
     if not isinstance(valid, tuple):
-        return valid, label_name, None
-    if len(valid) not in (2, 3):
+        return valid, label_name, None, None
+    if len(valid) not in (2, 3, 4):
         raise DataError(
-            f"validation data has {len(valid)} parts; pass (source, labels) or "
-            "(source, labels, weights)."
+            f"validation data has {len(valid)} parts; pass (source, labels), "
+            "(source, labels, weights) or (source, labels, weights, offsets)."
         )
-    return valid if len(valid) == 3 else (*valid, None)
+    data, label, *others = valid
+    weight, offset = [*others, None, None][:2]
+    return data, label, weight, offset

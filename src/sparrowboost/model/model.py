@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from sparrowboost.model.predict import stream_leaves, stream_scores
 from sparrowboost.model.softmax import class_probabilities
 from sparrowboost.model.xgboost_export import make_frame, write_xgboost
 from sparrowboost.readers.options import ReadKeywords, ReadOptions
+from sparrowboost.readers.table import ColumnLike
 from sparrowboost.runtime.errors import DataError
 
 
@@ -42,6 +43,8 @@ class Model(Ensemble):
         Trees, or rounds of boosting if there are more than two classes.
     label_name : str
         The column that the labels came from.
+    offset_name : str or None
+        The column of the offsets with which it was trained; None if there were none.
     loss_options : dict
         Numbers that belong to the loss: "alpha" of "quantile", "delta" of "huber", "power" of
         "tweedie".
@@ -67,6 +70,7 @@ class Model(Ensemble):
         self,
         data: Any,
         *,
+        offset: ColumnLike | Literal[False] = None,
         n_trees: int | None = None,
         n_jobs: int | None = None,
         **read: Unpack[ReadKeywords],
@@ -80,6 +84,11 @@ class Model(Ensemble):
         ----------
         data : anything that `ingest` reads
             Read block by block, so files may be of any size.
+        offset : column name, column number, array, .npy file, or False, optional
+            What to add to the score of each row, as in `ingest`: in log odds here; of models of
+            numbers in the unit of the score, such as the logarithm of the exposure. Default: the
+            column of this name if the model was trained with offsets, which is an error if the
+            data has none. False: 0 for all rows, so that a model of counts predicts rates.
         n_trees : int, optional
             Use only the first trees.
         n_jobs : int, optional
@@ -92,12 +101,14 @@ class Model(Ensemble):
         (n,) float32, or (n, classes) of more than two
         """
         self._check_task("classification", "decision_function", "predict")
-        return self._joined(self.iter_scores(data, n_trees=n_trees, n_jobs=n_jobs, **read))
+        scores = self.iter_scores(data, offset=offset, n_trees=n_trees, n_jobs=n_jobs, **read)
+        return self._joined(scores)
 
     def predict(
         self,
         data: Any,
         *,
+        offset: ColumnLike | Literal[False] = None,
         n_trees: int | None = None,
         n_jobs: int | None = None,
         **read: Unpack[ReadKeywords],
@@ -111,18 +122,21 @@ class Model(Ensemble):
         (n,) float32
         """
         self._check_task("regression", "predict", "decision_function or predict_proba")
-        return self._joined(self.iter_scores(data, n_trees=n_trees, n_jobs=n_jobs, **read))
+        scores = self.iter_scores(data, offset=offset, n_trees=n_trees, n_jobs=n_jobs, **read)
+        return self._joined(scores)
 
     def iter_scores(
         self,
         data: Any,
         *,
+        offset: ColumnLike | Literal[False] = None,
         n_trees: int | None = None,
         n_jobs: int | None = None,
         **read: Unpack[ReadKeywords],
     ) -> Iterator[npt.NDArray[np.float32]]:
         """What `decision_function` or `predict` returns, block by block in the order of rows."""
-        scores = stream_scores(self.first(n_trees), data, n_jobs, ReadOptions(**read))
+        model, options = self.first(n_trees), ReadOptions(**read)
+        scores = stream_scores(model, data, n_jobs, options, offset)
         return (self.output_of(score) for score in scores)
 
     def output_of(self, score: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -193,6 +207,9 @@ class Model(Ensemble):
         any data to that. Columns that are float32 already, or small integers, need no conversion.
         See docs/model-files.md.
 
+        XGBoost knows no column of offsets. If the model was trained with one, pass the offsets as
+        `base_margin` of XGBoost's predictions.
+
         Parameters
         ----------
         path : str or path
@@ -206,7 +223,7 @@ class Model(Ensemble):
         write_xgboost(path, self, data, ReadOptions(**read))
 
     def xgboost_frame(self, data: Any, **read: Unpack[ReadKeywords]) -> Any:
-        """Data as the model of `to_xgboost` needs them.
+        """Data as the model of `to_xgboost` needs them: the features, without offsets.
 
         Parameters
         ----------

@@ -13,11 +13,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sparrowboost.model.ensemble import Ensemble
+from sparrowboost.model.ensemble import Ensemble, Offsets
 from sparrowboost.model.forest import Forest, add_rounds
 from sparrowboost.readers.formats import OpenOptions, RowError, Source, check_format, open_source
+from sparrowboost.readers.labels import offsets
 from sparrowboost.readers.options import ReadOptions
-from sparrowboost.readers.table import ReadBlocks, locate
+from sparrowboost.readers.table import (
+    ColumnLike,
+    OffsetChoice,
+    ReadBlocks,
+    locate,
+    located,
+)
 from sparrowboost.runtime.budget import LIBRARIES, Budget, blocks_in_flight
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.memory import held
@@ -32,6 +39,7 @@ from sparrowboost.store.column_pass import (
 )
 from sparrowboost.store.known_bins import check_kinds
 from sparrowboost.store.lookup import Bins
+from sparrowboost.store.storage import check_offset
 from sparrowboost.store.warm_up import warm_up_columns
 
 A = TypeVar("A")
@@ -50,12 +58,13 @@ KEPT_BYTES = 1 << 26  # of bins kept in memory from tree to tree
 
 
 class FeatureBlock(NamedTuple):
-    """A block of rows: features under the model's names, or binned; and columns to keep."""
+    """A block of rows: features under the model's names, or binned; columns to keep; offsets."""
 
     batch: pa.RecordBatch | BinnedBatch
     kept: list[pa.Array]
     source: Source
     row: int  # the first one's number in the source
+    offset: Offsets = None
 
     def bins(self, binning: Binning, order: Literal["C", "F"] = "C") -> Bins:
         """(n, d) bins of the features; an error names the row."""
@@ -69,11 +78,23 @@ class FeatureBlock(NamedTuple):
 
 
 def stream_scores(
-    ensemble: Ensemble, data: Any, n_jobs: int | None, read: ReadOptions
+    ensemble: Ensemble,
+    data: Any,
+    n_jobs: int | None,
+    read: ReadOptions,
+    offset: ColumnLike | Literal[False] = None,
 ) -> Iterator[npt.NDArray[np.float32]]:
     """Scores H of all rows of a source, in their order; (n, K) of more than two classes."""
-    rows = stream(ensemble.binning, data, ensemble.score, n_jobs, read)
+    choice = offset_choice(ensemble, offset)
+    rows = stream(ensemble.binning, data, ensemble.score, n_jobs, read, offset=choice)
     return (score for score, _ in rows)
+
+
+def offset_choice(ensemble: Ensemble, given: ColumnLike | Literal[False]) -> OffsetChoice:
+    """Which offsets rows to predict have: those given, or the column that the model knows."""
+    if given is not None and given is not False:
+        check_offset(True, len(ensemble.classes))
+    return OffsetChoice(given, ensemble.offset_name, ensemble.feature_names)
 
 
 def stream_leaves(
@@ -87,7 +108,7 @@ def stream_leaves(
     ]
     forest = Forest(numbered).arrays
 
-    def leaves_of(bins: Bins) -> npt.NDArray[np.int32]:
+    def leaves_of(bins: Bins, offset: Offsets) -> npt.NDArray[np.int32]:
         leaf = np.zeros((len(numbered), len(bins)), np.float32)
         for tree, column in enumerate(leaf):
             apply_trees(bins, *forest, tree, tree + 1, column)
@@ -98,7 +119,11 @@ def stream_leaves(
 
 
 def staged_scores(
-    ensemble: Ensemble, data: Any, n_jobs: int | None, read: ReadOptions
+    ensemble: Ensemble,
+    data: Any,
+    n_jobs: int | None,
+    read: ReadOptions,
+    offset: ColumnLike | Literal[False] = None,
 ) -> Iterator[npt.NDArray[np.float32]]:
     """Scores H of all rows of a source after each tree, or each round of more than two classes.
 
@@ -106,11 +131,16 @@ def staged_scores(
     per value); more bins go to a temporary file, which is read again for every tree.
     """
     with tempfile.SpooledTemporaryFile(KEPT_BYTES, prefix="sparrow-predict-") as kept:
-        sizes = []
-        for bins, _ in stream(ensemble.binning, data, lambda bins: bins, n_jobs, read):
+        sizes, given = [], []
+        choice = offset_choice(ensemble, offset)
+        blocks = stream(ensemble.binning, data, lambda *block: block, n_jobs, read, offset=choice)
+        for (bins, of_block), _ in blocks:
             kept.write(bins.data)
             sizes.append(len(bins))
-        score = ensemble.start_scores(sum(sizes))
+            if of_block is not None:
+                given.append(of_block)
+        score = ensemble.start_scores(sum(sizes), np.concatenate(given) if given else None)
+        del given
         buffer = np.empty((max(sizes, default=0), len(ensemble.feature_names)), np.uint8)
         for tree in range(ensemble.n_trees):
             kept.seek(0)
@@ -126,13 +156,14 @@ def staged_scores(
 def stream(
     binning: Binning,
     data: Any,
-    work: Callable[[Bins], A],
+    work: Callable[[Bins, Offsets], A],
     n_jobs: int | None,
     read: ReadOptions,
     keep: Sequence[str] = (),
     limit: int | None = None,
+    offset: OffsetChoice | None = None,
 ) -> Generator[tuple[A, list[pa.Array]]]:
-    """The work on the bins of each block of a source, over threads, in the order of the rows.
+    """The work on the bins and offsets of each block of a source, over threads, in their order.
 
     With it come the columns of the block that are to be kept. With a memory limit, blocks are as
     large as it allows; load the kernels first.
@@ -140,11 +171,11 @@ def stream(
     n_jobs = check_jobs(n_jobs)
 
     def bin_and_work(block: FeatureBlock) -> tuple[A, list[pa.Array]]:
-        return work(block.bins(binning)), block.kept
+        return work(block.bins(binning), block.offset), block.kept
 
     with TemporaryFolder("predict") as scratch:
         budget = BlockBudget(limit, n_jobs)
-        blocks = read_features(binning, data, scratch, read, keep, budget)
+        blocks = read_features(binning, data, scratch, read, keep, budget, offset)
         with (
             closing(prefetch(blocks, AHEAD)) as ahead,
             closing(ordered_map(bin_and_work, ahead, n_jobs, n_jobs + AHEAD)) as results,
@@ -254,28 +285,40 @@ def read_features(
     read: ReadOptions,
     keep: Sequence[str] = (),
     budget: BlockBudget | None = None,
+    offset: OffsetChoice | None = None,
 ) -> Iterator[FeatureBlock]:
     """The columns that a model needs from any source that `ingest` reads, and others to keep."""
     names = column_names(binning, data)
 
+    offset = offset or OffsetChoice()
+
     def check(source: Source) -> None:
+        offset.find(source)
         _check_columns(source, names, "which the model was trained on")
         _check_columns(source, keep, "which is to be kept")
         check_kinds(binning, source, names)
 
-    options = open_options(binning, names, scratch, read, keep)
+    as_text = [name for name in keep if name != offset.name]
+    options = open_options(binning, names, scratch, read, as_text)
     source = open_source(data, replace(options, check=check))
     check(source)
-    columns = list(dict.fromkeys([*names, *keep]))
+    column = offset.find(source)
+    others = [*keep, *([column.name] if column is not None and column.external is None else [])]
+    columns = list(dict.fromkeys([*names, *others]))
     plan = (budget or BlockBudget(None, 1)).plan(source, columns, len(names))
-    blocks = plan.reader(source, binning, names, scratch, keep)
+    blocks = plan.reader(source, binning, names, scratch, others)
     row = 0
     for batch in blocks(columns, plan.rows, None):
-        kept = [batch.column(name) for name in keep]
+        kept, values = [batch.column(name) for name in keep], None
+        if column is not None:
+            with located(source, row):
+                values = offsets(column.name, column.values(batch, row))
         if plan.columns is None:
             batch = batch.select(names).rename_columns(binning.names)
-        yield FeatureBlock(batch, kept, source, row)
+        yield FeatureBlock(batch, kept, source, row, values)
         row += batch.num_rows
+    if column is not None:
+        column.check_end(row, source)
 
 
 def column_names(binning: Binning, data: Any) -> list[str]:

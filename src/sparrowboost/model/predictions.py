@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -16,14 +16,15 @@ import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 from pyarrow import types as pt
 
+from sparrowboost.model.ensemble import Offsets
 from sparrowboost.model.losses import log_odds, probability
 from sparrowboost.model.model import Model, check_model
-from sparrowboost.model.predict import load_kernels, stream
+from sparrowboost.model.predict import load_kernels, offset_choice, stream
 from sparrowboost.model.softmax import class_probabilities
 from sparrowboost.readers.arrays import from_numpy, strings
 from sparrowboost.readers.formats import check_apart
 from sparrowboost.readers.options import ReadOptions
-from sparrowboost.readers.table import name_list
+from sparrowboost.readers.table import ColumnLike, OffsetChoice, name_list
 from sparrowboost.runtime.disk import guard_disk, output_path, replacing
 from sparrowboost.runtime.errors import DataError, StoreError
 from sparrowboost.runtime.memory import apply_limit, release
@@ -44,6 +45,7 @@ def write_predictions(
     *,
     columns: str | Sequence[str] | None = None,
     keep: str | Sequence[str] = (),
+    offset: ColumnLike | Literal[False] = None,
     header: bool = True,
     format: str | None = None,
     delimiter: str | None = None,
@@ -72,6 +74,7 @@ def write_predictions(
     keep : sequence of str
         Columns of the source to write before these, such as an id. In CSV files, columns that are
         not features are kept as text.
+    offset : as in `Model.decision_function`
     header, format, delimiter, decimal, thousands, date_format : as in `ingest`
     memory_limit : int or str, optional
         Peak memory of the process, such as "512MB"; a limit that is too small is refused before any
@@ -109,7 +112,7 @@ def write_predictions(
     allowed = COLUMNS if model.regression is None else NUMBER_COLUMNS
     default = [name for name in DEFAULTS if name in allowed]
     columns = default if columns is None else name_list(columns)
-    keep = name_list(keep)
+    keep, choice = name_list(keep), offset_choice(model, offset)
     _check_columns(columns, keep, allowed)
     columns = [name for column in columns for name in _written(column, model)]
     _check_names([*keep, *columns])
@@ -126,7 +129,7 @@ def write_predictions(
         make_progress(verbose) as progress,
         progress.task("predicting", None) as task,
         replacing(file) as partial,
-        closing(_batches(model, data, columns, keep, n_jobs, read, limit)) as batches,
+        closing(_batches(model, data, columns, keep, n_jobs, read, limit, choice)) as batches,
     ):
         writer: Any = None
         try:
@@ -242,23 +245,24 @@ def _batches(
     n_jobs: int | None,
     read: ReadOptions,
     limit: int | None,
+    offset: OffsetChoice,
 ) -> Generator[pa.RecordBatch]:
     work = _worker(model)
-    for made, kept in stream(model.binning, data, work, n_jobs, read, keep, limit):
+    for made, kept in stream(model.binning, data, work, n_jobs, read, keep, limit, offset):
         arrays = [*map(_plain, kept), *(made[name] for name in columns)]
         yield pa.RecordBatch.from_arrays(arrays, [*keep, *columns])
 
 
-def _worker(model: Model) -> Callable[[Bins], dict[str, pa.Array]]:
-    """What predicts the columns of some rows from their bins."""
+def _worker(model: Model) -> Callable[[Bins, Offsets], dict[str, pa.Array]]:
+    """What predicts the columns of some rows from their bins and offsets."""
     if (loss := model.regression) is not None:
-        return lambda bins: {"prediction": from_numpy(loss.predictions(model.score(bins)))}
+        return lambda *rows: {"prediction": from_numpy(loss.predictions(model.score(*rows)))}
     classes = _classes(model)
     if model.softmax is not None:
         return partial(_of_classes, model, classes)
 
-    def work(bins: Bins) -> dict[str, pa.Array]:
-        score = model.score(bins)
+    def work(bins: Bins, offset: Offsets) -> dict[str, pa.Array]:
+        score = model.score(bins, offset)
         return {
             "prediction": classes.take(from_numpy((score > 0).astype(np.int8))),
             "probability": from_numpy(probability(score)),
@@ -268,9 +272,11 @@ def _worker(model: Model) -> Callable[[Bins], dict[str, pa.Array]]:
     return work
 
 
-def _of_classes(model: Model, classes: pa.Array, bins: Bins) -> dict[str, pa.Array]:
+def _of_classes(
+    model: Model, classes: pa.Array, bins: Bins, offset: Offsets
+) -> dict[str, pa.Array]:
     """The same of more than two classes."""
-    score = model.score(bins)
+    score = model.score(bins, offset)
     best = score.argmax(axis=1).astype(np.uint8)
     made = {"prediction": classes.take(from_numpy(best))}
     for column, values in (("probability", class_probabilities(score)), ("score", score)):
