@@ -197,7 +197,7 @@ def test_a_data_set_is_fitted_as_it_is(frame, by_name):
     assert one.classes_.tolist() == [None, "red"]
     assert one.predict(frame).shape == (len(frame),)
     for kwargs in ({"y": "y"}, {"sample_weight": "w"}):
-        with pytest.raises(DataError, match="has its labels, weights, categories and features"):
+        with pytest.raises(DataError, match="labels, weights, offsets, categories and features"):
             small().fit(data, **kwargs)
     with pytest.raises(DataError, match="are shuffled"):
         clf.predict(data)
@@ -746,7 +746,7 @@ def test_wrong_input_is_reported(numbers, frame, tmp_path):
         ((X, y), {"eval_set": []}, "list of validation sets is empty or has None"),
         ((X, y), {"eval_set": [(X, y), X]}, "eval_set has no labels"),
         ((X, y), {"eval_set": X}, "eval_set has no labels"),
-        ((X, y), {"eval_set": (X, y, y, y)}, "4 parts"),
+        ((X, y), {"eval_set": (X, y, y, y, y)}, "5 parts"),
         ((X, y), {"eval_set": (X[:, :2], y)}, "2 features"),
         ((X, y), {"eval_set": (X, np.where(y, "a", "b"))}, "not in the training data"),
         ((pl.from_pandas(frame).lazy(), "y"), {}, "LazyFrame has no rows yet"),

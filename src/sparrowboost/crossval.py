@@ -75,6 +75,7 @@ def cv(
     *,
     label: ColumnLike = None,
     weight: ColumnLike = None,
+    offset: ColumnLike = None,
     task: str | None = None,
     exclude: str | Iterable[Any] | None = None,
     categorical: str | Iterable[Any] | None = None,
@@ -104,7 +105,7 @@ def cv(
     Parameters
     ----------
     data : Dataset, or anything that `ingest` reads
-    label, weight, task, exclude, categorical : as in `ingest`
+    label, weight, offset, task, exclude, categorical : as in `ingest`
         None for a Dataset, which has its own.
     header, format, delimiter, decimal, thousands, date_format : as in `ingest`
         For files.
@@ -134,6 +135,7 @@ def cv(
             data,
             label=label,
             weight=weight,
+            offset=offset,
             task=task,
             exclude=exclude,
             categorical=categorical,
@@ -148,10 +150,11 @@ def cv(
             random_state=seed,
             verbose=verbose,
         )
-    elif any(each is not None for each in (label, weight, task, exclude, categorical)):
+    elif any(each is not None for each in (label, weight, offset, task, exclude, categorical)):
         raise DataError(
-            "a Dataset has its labels, weights, categories and features from ingest; pass "
-            "label=None, weight=None, task=None, exclude=None and categorical=None with it."
+            "a Dataset has its labels, weights, offsets, categories and features from ingest; pass "
+            "label=None, weight=None, offset=None, task=None, exclude=None and categorical=None "
+            "with it."
         )
     p = p.for_task(data.task, data.n_classes)
     factors = class_factors(data, class_weight)

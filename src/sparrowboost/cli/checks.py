@@ -64,11 +64,8 @@ def _check_scratch(args: argparse.Namespace) -> None:
 def check_store_options(args: argparse.Namespace) -> None:
     """Refuse options about columns and formats beside a store, which has them already."""
     first, *more = args.data
-    given = [
-        option
-        for option in ("label", "weight", "positive", "task", "columns", "exclude", "categorical")
-        if getattr(args, option) is not None
-    ]
+    fixed = "label", "weight", "offset", "positive", "task", "columns", "exclude", "categorical"
+    given = [option for option in fixed if getattr(args, option) is not None]
     if args.valid is None:  # else they may be meant for its files
         given += given_to_read(args)
     if more or given:

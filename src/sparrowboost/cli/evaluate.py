@@ -13,6 +13,7 @@ from sparrowboost.cli.options import (
     add_format,
     add_json,
     add_memory,
+    add_offset,
     add_quiet,
     reading,
     verbose,
@@ -50,6 +51,7 @@ def add_to(commands: Any) -> None:
         "--label", metavar="COLUMN", help="label column (default: as in the training data)"
     )
     parser.add_argument("--weight", metavar="COLUMN", help="sample weight column")
+    add_offset(parser)
     add_format(parser)
     add_json(parser)
     add_memory(parser, SOME_BLOCKS)
@@ -66,6 +68,7 @@ def run(args: argparse.Namespace) -> None:
         args.data,
         label=args.label,
         weight=args.weight,
+        offset=args.offset,
         **reading(args),
         memory_limit=args.memory,
         verbose=verbose(args),

@@ -86,6 +86,7 @@ def ingest_to(
         label=args.label,
         path=path,
         weight=args.weight,
+        offset=args.offset,
         positive=args.positive,
         task=args.task,
         columns=names(args.columns),

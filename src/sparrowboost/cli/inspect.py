@@ -63,7 +63,8 @@ def _inspect_model(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps(_model_facts(model), indent=2))
         return
-    print(f"{model}\n{label_meaning(model)}")
+    offset = "" if model.offset_name is None else f", offset {model.offset_name}"
+    print(f"{model}\n{label_meaning(model)}{offset}")
     show_features(model.binning.features, every=args.all)
 
 
@@ -76,6 +77,7 @@ def _model_facts(model: Model) -> dict[str, Any]:
         "loss_options": dict(model.loss_options),
         "base_score": model.base_score,
         "label": model.label_name,
+        "offset": model.offset_name,
         "classes": list(model.classes),
         "features": feature_facts(model.binning.features),
     }

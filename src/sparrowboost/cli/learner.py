@@ -50,6 +50,11 @@ LEARNER: tuple[Option, ...] = (
         "(default: 0.9)",
     ),
     ("power", float, "power of the variance of --loss tweedie (default: 1.5)"),
+    (
+        "base_score",
+        float,
+        "prediction to start from: for two classes a probability (default: found from the labels)",
+    ),
     ("sample_size", _rows, "rows in memory, or auto (default: auto)"),
     (
         "colsample_bytree",

@@ -79,6 +79,11 @@ def add_columns(parser: Any) -> None:
         help="label column (or a .npy file); libsvm files contain their labels",
     )
     group.add_argument("--weight", metavar="COLUMN", help="sample weight column (or a .npy file)")
+    group.add_argument(
+        "--offset",
+        metavar="COLUMN",
+        help="column to add to the score, such as the logarithm of the exposure (or a .npy file)",
+    )
     group.add_argument("--positive", metavar="VALUE", help="label to train against all others")
     group.add_argument(
         "--task",
@@ -95,6 +100,23 @@ def add_columns(parser: Any) -> None:
             option, metavar="A,B", action="append", help=f"{what}; separate by commas or repeat"
         )
     add_format(group)
+
+
+def add_offset(parser: Any) -> None:
+    """The offsets of rows to predict."""
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument(
+        "--offset",
+        metavar="COLUMN",
+        help="column to add to the score (or a .npy file; default: as in the training data)",
+    )
+    either.add_argument(
+        "--no-offset",
+        dest="offset",
+        action="store_const",
+        const=False,
+        help="add none, although the model was trained with offsets",
+    )
 
 
 def add_format(parser: Any) -> None:

@@ -12,6 +12,7 @@ from sparrowboost.cli.options import (
     add_format,
     add_jobs,
     add_memory,
+    add_offset,
     add_quiet,
     names,
     reading,
@@ -44,6 +45,7 @@ def add_to(commands: Any) -> None:
         action="store_true",
         help="also write the score, the log odds (of more than two classes, of each)",
     )
+    add_offset(parser)
     add_format(parser)
     add_memory(parser, SOME_BLOCKS)
     add_jobs(parser)
@@ -60,6 +62,7 @@ def run(args: argparse.Namespace) -> None:
         args.output,
         columns=[*DEFAULTS, "score"] if args.score else None,
         keep=names(args.keep) or (),
+        offset=args.offset,
         **reading(args),
         memory_limit=args.memory,
         n_jobs=args.jobs,

@@ -26,6 +26,7 @@ def summary(dataset: Dataset) -> str:
     return (
         f"{dataset.path}: {dataset.n_rows:,} rows, {dataset.n_features} features, {labels}, "
         f"{'weighted, ' if dataset.weighted else ''}"
+        f"{'' if dataset.offset_name is None else f'offset {dataset.offset_name}, '}"
         f"{format_size(dataset.n_bytes)} in {dataset.n_blocks} blocks"
     )
 
@@ -69,6 +70,7 @@ def store_facts(dataset: Dataset) -> dict[str, Any]:
         "label": dataset.label_name,
         "label_span": dataset.target_span,
         "weighted": dataset.weighted,
+        "offset": dataset.offset_name,
         "bytes": dataset.n_bytes,
         "blocks": dataset.n_blocks,
         "n_features": dataset.n_features,

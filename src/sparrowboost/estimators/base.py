@@ -117,6 +117,7 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         eval_set: Any = None,
         callbacks: Iterable[Callback] | None = None,
         *,
+        offset: Any = None,
         init_model: Any = None,
         exclude: str | Iterable[Any] | None = None,
         header: bool = True,
@@ -139,13 +140,18 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         sample_weight : (n,) array, or column name, optional
             Not negative. A row with a small integer weight counts as that many rows; other weights
             count in proportion (docs/faq.md).
-        eval_set : source, (X, y), (X, y, weights), or a list of these, optional
-            Validation data, scored after each tree; y and weights are arrays or column names. A
-            source alone has its labels in the column of the same name as in X. Of several sets the
-            last one decides when to stop, and which number of trees is best, as in XGBoost.
+        eval_set : source, (X, y), (X, y, weights), (X, y, weights, offsets), or a list, optional
+            Validation data, scored after each tree; y, weights (or None) and offsets are arrays or
+            column names. A source alone has its labels in the column of the same name as in X. Of
+            several sets the last one decides when to stop, and which number of trees is best, as in
+            XGBoost.
         callbacks : callables, optional
             Each is called with every event of training (`sparrowboost.events`); one that returns
             True stops training.
+        offset : (n,) array, or column name, optional
+            What to add to the score of each row: for two classes in log odds; for numbers in their
+            unit, or its logarithm where the loss has one, such as the logarithm of the exposure.
+            Not for more than two classes. Predictions then need offsets, too.
         init_model : estimator, Model or path, optional
             Add `n_estimators` trees to those of this model. X has the columns that it was trained
             on; its bins are kept.
@@ -174,7 +180,8 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
             date_format=date_format,
         )
         seed = check_seed(self.random_state)
-        dataset, limit = self._open(X, y, sample_weight, name_list(exclude), init, seed, read)
+        columns = y, sample_weight, offset
+        dataset, limit = self._open(X, columns, name_list(exclude), init, seed, read)
         separate = not (isinstance(X, Dataset) or y is None or is_column(y))
         rows, valid = dataset, self._validation(eval_set, dataset, labels_separate=separate)
         if self.early_stopping_rounds is not None and eval_set is None:
@@ -251,22 +258,24 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
     def _open(
         self,
         X: Any,
-        y: Any,
-        sample_weight: Any,
+        columns: tuple[Any, Any, Any],
         exclude: list[Any],
         init: Model | None,
         seed: int,
         read: ReadOptions,
     ) -> tuple[Dataset, int]:
-        """The rows to train on, and the memory limit of training."""
+        """The rows to train on, and the memory limit of training.
+
+        `columns`: y, weights and offsets.
+        """
         limit = resolve_limit(self.memory_limit)
         if isinstance(X, Dataset):
-            given = (y, sample_weight, self.categorical_features, exclude or None)
+            given = (*columns, self.categorical_features, exclude or None)
             if any(each is not None for each in given):
                 raise DataError(
-                    "a Dataset has its labels, weights, categories and features from ingest; pass "
-                    "y=None, sample_weight=None, categorical_features=None and exclude=None with "
-                    "it."
+                    "a Dataset has its labels, weights, offsets, categories and features from "
+                    "ingest; pass y=None, sample_weight=None, offset=None, "
+                    "categorical_features=None and exclude=None with it."
                 )
             if X.task != self._task:
                 other, what = TASKS[X.task]
@@ -278,12 +287,13 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         by_name = bool(exclude)
         if init is not None and is_frame(X):  # ingest with bins_of finds columns by name
             by_name |= [str(name) for name in column_names(X) or ()] != init.feature_names
-        X, y, sample_weight = self._checked(X, y, sample_weight, by_name=by_name)
+        X, (y, sample_weight, offset) = self._checked(X, columns, by_name=by_name)
         dataset = ingest(
             X,
             label=y,
             task=self._task,
             weight=sample_weight,
+            offset=offset,
             exclude=exclude if init is None else None,
             categorical=(categorical_names(self.categorical_features, X) if init is None else None),
             bins_of=init,
@@ -299,13 +309,14 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         return dataset, resolve_limit(self.memory_limit, held)
 
     def _checked(
-        self, X: Any, y: Any, sample_weight: Any, *, by_name: bool
-    ) -> tuple[Any, Any, Any]:
-        """X, y and weights after scikit-learn's checks; nothing large is copied.
+        self, X: Any, columns: tuple[Any, Any, Any], *, by_name: bool
+    ) -> tuple[Any, tuple[Any, Any, Any]]:
+        """X, and y, weights and offsets after scikit-learn's checks; nothing large is copied.
 
         `by_name`: some columns of X are no features.
         """
-        inside = is_column(y) or is_column(sample_weight)  # other columns of X are the features
+        y, sample_weight, offset = columns
+        inside = any(map(is_column, columns))  # other columns of X are the features
         opaque = is_files(X) or is_stream(X)
         self._by_name = opaque or (is_frame(X) and (inside or by_name))
         if y is None and not is_files(X):
@@ -314,12 +325,13 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
                 "labels or the name of their column."
             )
         if opaque:
-            return X, y if y is None or is_column(y) else self._checked_labels(y), sample_weight
+            y = y if y is None or is_column(y) else self._checked_labels(y)
+            return X, (y, sample_weight, offset)
         X = pa.Table.from_batches([X]) if isinstance(X, pa.RecordBatch) else X
         if not is_frame(X):
             if inside:
                 raise DataError(
-                    "the columns of an array have no names; pass y and weights as arrays."
+                    "the columns of an array have no names; pass y, weights and offsets as arrays."
                 )
             if by_name:
                 raise DataError(
@@ -334,7 +346,10 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
             check_consistent_length(X, y)
         if sample_weight is not None and not is_column(sample_weight):
             sample_weight = self._checked_weights(sample_weight, X)
-        return X, y, sample_weight
+        if offset is not None and not is_column(offset):
+            offset = column_or_1d(offset)
+            check_consistent_length(X, offset)
+        return X, (y, sample_weight, offset)
 
     def _check_columns(self, X: Any, *, reset: bool) -> None:
         """Record the columns of a frame, or compare them with those of `fit`."""
@@ -390,12 +405,15 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
             if labels_separate:
                 raise DataError("eval_set has no labels; pass (X, y).")
             return eval_set
-        if len(eval_set) not in (2, 3):
-            raise DataError(f"eval_set has {len(eval_set)} parts; pass (X, y) or (X, y, weights).")
-        X, y, *weights = eval_set
-        inside = is_column(y) or any(map(is_column, weights))
+        if len(eval_set) not in (2, 3, 4):
+            raise DataError(
+                f"eval_set has {len(eval_set)} parts; pass (X, y), (X, y, weights) or "
+                "(X, y, weights, offsets)."
+            )
+        X, y, *others = eval_set
+        inside = is_column(y) or any(map(is_column, others))
         X = self._rows(X, dataset.feature_names, by_name=inside)
-        return (X, y if is_column(y) else column_or_1d(y), *weights)
+        return (X, y if is_column(y) else column_or_1d(y), *others)
 
     def _keep_scores(self, sets: list[dict[str, list[float]]], best: _Best) -> None:
         self.n_iter_ = self.model_.n_trees

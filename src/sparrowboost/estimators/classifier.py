@@ -66,6 +66,9 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
         "logistic", for two classes, has bounded weights, so wrong labels cannot dominate the
         sample. "exponential", for two, is AdaBoost's and the paper's. "softmax" is for more than
         two. "auto": "logistic" or "softmax".
+    base_score : float or None, default=None
+        The probability of the second class to start from, before the first tree. Not for more than
+        two classes. None: the constant with the lowest loss.
     memory_limit : int, str or None, default=None
         Bytes, or a size such as "1GB". For files and stores, it bounds the peak of the whole
         process; for data already in memory, what `fit` may add to it. None: a quarter of what the
@@ -188,6 +191,7 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
         l2: float = L2,
         category_penalty: float = 1.0,
         loss: str = "auto",
+        base_score: float | None = None,
         memory_limit: int | float | str | None = None,
         sample_size: int | str = "auto",
         early_stopping_rounds: int | None = None,
@@ -219,6 +223,7 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
         self.l2 = l2
         self.category_penalty = category_penalty
         self.loss = loss
+        self.base_score = base_score
         self.memory_limit = memory_limit
         self.sample_size = sample_size
         self.early_stopping_rounds = early_stopping_rounds
@@ -275,7 +280,9 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
 
     # -- predict ---------------------------------------------------------------------------------
 
-    def decision_function(self, X: Any, **read: Unpack[ReadKeywords]) -> npt.NDArray[np.float32]:
+    def decision_function(
+        self, X: Any, *, offset: Any = None, **read: Unpack[ReadKeywords]
+    ) -> npt.NDArray[np.float32]:
         """The log odds of the second class; above 0, it is the likelier one.
 
         Of more than two classes, a score for each, of which the highest is the likeliest.
@@ -286,6 +293,9 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
             Read block by block. Columns of files are found by name. So are those of frames if the
             model was trained on a file, a Dataset, or a frame with its label column; otherwise they
             must be the columns of `fit` in the same order.
+        offset : (n,) array, column name, or False, optional
+            What to add to the log odds, as in `fit`. Default: the column of this name if the model
+            was trained with offsets, which is an error if X has none. False: 0 for all rows.
         **read
             For files: header, format, delimiter, decimal, thousands, date_format, as in
             `sparrowboost.ingest`.
@@ -295,8 +305,8 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
         (n,) ndarray of float32, or (n, n_classes) of more than two
         """
         check_is_fitted(self)
-        rows = self._rows(X, self.model_.feature_names)
-        return self.model_.decision_function(rows, n_jobs=self.n_jobs, **read)
+        rows = self._rows(X, self.model_.feature_names, by_name=is_column(offset))
+        return self.model_.decision_function(rows, offset=offset, n_jobs=self.n_jobs, **read)
 
     def predict_proba(self, X: Any, **how: Any) -> npt.NDArray[np.float64]:
         """Probabilities of all classes.
@@ -355,7 +365,7 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
         return cast(Evaluation | ClassEvaluation, result).accuracy
 
     def staged_decision_function(
-        self, X: Any, **read: Unpack[ReadKeywords]
+        self, X: Any, *, offset: Any = None, **read: Unpack[ReadKeywords]
     ) -> Iterator[npt.NDArray[np.float32]]:
         """The values of `decision_function` after each tree.
 
@@ -364,15 +374,15 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
 
         Parameters
         ----------
-        X, **read : as in `decision_function`
+        X, offset, **read : as in `decision_function`
 
         Yields
         ------
         (n,) ndarray of float32, or (n, n_classes) of more than two
         """
         check_is_fitted(self)
-        rows = self._rows(X, self.model_.feature_names)
-        scores = staged_scores(self.model_, rows, self.n_jobs, ReadOptions(**read))
+        rows = self._rows(X, self.model_.feature_names, by_name=is_column(offset))
+        scores = staged_scores(self.model_, rows, self.n_jobs, ReadOptions(**read), offset)
         return (self.model_.output_of(score) for score in scores)
 
     def staged_predict_proba(self, X: Any, **how: Any) -> Iterator[npt.NDArray[np.float64]]:

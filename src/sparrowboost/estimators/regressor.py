@@ -68,6 +68,9 @@ class SparrowRegressor(RegressorMixin, SparrowEstimator):  # type: ignore[misc]
     power : float, default=1.5
         For loss="tweedie", the power of the mean to which the variance is proportional, between 1
         (counts) and 2 (gamma).
+    base_score : float or None, default=None
+        The prediction to start from, before the first tree, in the unit of the labels. None: the
+        constant with the lowest loss.
     memory_limit : int, str or None, default=None
         Bytes, or a size such as "1GB". For files and stores, it bounds the peak of the whole
         process; for data already in memory, what `fit` may add to it. None: a quarter of what the
@@ -176,6 +179,7 @@ class SparrowRegressor(RegressorMixin, SparrowEstimator):  # type: ignore[misc]
         loss: str = "squared_error",
         alpha: float = 0.9,
         power: float = 1.5,
+        base_score: float | None = None,
         memory_limit: int | float | str | None = None,
         sample_size: int | str = "auto",
         early_stopping_rounds: int | None = None,
@@ -205,6 +209,7 @@ class SparrowRegressor(RegressorMixin, SparrowEstimator):  # type: ignore[misc]
         self.loss = loss
         self.alpha = alpha
         self.power = power
+        self.base_score = base_score
         self.memory_limit = memory_limit
         self.sample_size = sample_size
         self.early_stopping_rounds = early_stopping_rounds
@@ -241,7 +246,9 @@ class SparrowRegressor(RegressorMixin, SparrowEstimator):  # type: ignore[misc]
 
     # -- predict ---------------------------------------------------------------------------------
 
-    def predict(self, X: Any, **read: Unpack[ReadKeywords]) -> npt.NDArray[np.float64]:
+    def predict(
+        self, X: Any, *, offset: Any = None, **read: Unpack[ReadKeywords]
+    ) -> npt.NDArray[np.float64]:
         """The predicted number of each row.
 
         Parameters
@@ -250,6 +257,10 @@ class SparrowRegressor(RegressorMixin, SparrowEstimator):  # type: ignore[misc]
             Read block by block. Columns of files are found by name. So are those of frames if the
             model was trained on a file, a Dataset, or a frame with its label column; otherwise they
             must be the columns of `fit` in the same order.
+        offset : (n,) array, column name, or False, optional
+            As in `fit`. Default: the column of this name if the model was trained with offsets,
+            which is an error if X has none. False: 0 for all rows, so that a model of counts
+            predicts rates.
         **read
             For files: header, format, delimiter, decimal, thousands, date_format, as in
             `sparrowboost.ingest`.
@@ -259,15 +270,16 @@ class SparrowRegressor(RegressorMixin, SparrowEstimator):  # type: ignore[misc]
         (n,) ndarray
         """
         check_is_fitted(self)
-        rows = self._rows(X, self.model_.feature_names)
-        return np.asarray(self.model_.predict(rows, n_jobs=self.n_jobs, **read), np.float64)
+        rows = self._rows(X, self.model_.feature_names, by_name=is_column(offset))
+        made = self.model_.predict(rows, offset=offset, n_jobs=self.n_jobs, **read)
+        return np.asarray(made, np.float64)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, **read: Any) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, **how: Any) -> float:
         """R2: the share of the labels' variance that predictions explain.
 
         Parameters
         ----------
-        X, **read : as in `predict`
+        X, **how : as in `predict`
         y : (n,) array, or column name
         sample_weight : (n,) array, or column name, optional
 
@@ -278,14 +290,14 @@ class SparrowRegressor(RegressorMixin, SparrowEstimator):  # type: ignore[misc]
         if not is_column(y):
             from sklearn.metrics import r2_score  # imported late, since it takes memory
 
-            return float(r2_score(y, self.predict(X, **read), sample_weight=sample_weight))
+            return float(r2_score(y, self.predict(X, **how), sample_weight=sample_weight))
         check_is_fitted(self)
         rows = self._rows(X, self.model_.feature_names, by_name=True)
-        result = evaluate(self.model_, rows, label=y, weight=sample_weight, verbose=0, **read)
+        result = evaluate(self.model_, rows, label=y, weight=sample_weight, verbose=0, **how)
         return cast(RegressionEvaluation, result).r2
 
     def staged_predict(
-        self, X: Any, **read: Unpack[ReadKeywords]
+        self, X: Any, *, offset: Any = None, **read: Unpack[ReadKeywords]
     ) -> Iterator[npt.NDArray[np.float64]]:
         """The numbers of `predict` after each tree.
 
@@ -294,14 +306,15 @@ class SparrowRegressor(RegressorMixin, SparrowEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X, **read : as in `predict`
+        X, offset, **read : as in `predict`
 
         Yields
         ------
         (n,) ndarray
         """
         check_is_fitted(self)
-        rows, loss = self._rows(X, self.model_.feature_names), self.model_.regression
+        rows = self._rows(X, self.model_.feature_names, by_name=is_column(offset))
+        loss = self.model_.regression
         assert loss is not None
-        scores = staged_scores(self.model_, rows, self.n_jobs, ReadOptions(**read))
+        scores = staged_scores(self.model_, rows, self.n_jobs, ReadOptions(**read), offset)
         return (loss.predictions(score).astype(np.float64) for score in scores)

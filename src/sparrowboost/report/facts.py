@@ -161,6 +161,8 @@ def _data(model: Model, dataset: Dataset | None) -> Pairs:
     yield "numeric features", f"{dataset.n_features - categories:,}"
     yield "categorical features", f"{categories:,}"
     yield "row weights", "yes" if dataset.weighted else "no"
+    if dataset.offset_name is not None:
+        yield "offset column", dataset.offset_name
     yield "store", f"{dataset.path} ({format_size(dataset.n_bytes)})"
 
 
