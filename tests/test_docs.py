@@ -177,6 +177,10 @@ for seed, month in enumerate(("january", "february")):
     fare = 3 + 2 * km + rng.exponential(2, 4000)
     table = pa.table({"km": km, "hour": rng.integers(0, 24, 4000), "fare": fare})
     pq.write_table(table, month + ".parquet")
+age, log_years = rng.integers(18, 90, 4000), np.log(rng.uniform(0.1, 1, 4000))
+claims = rng.poisson(np.exp(log_years - (age > 25)))
+table = pa.table({"age": age, "log_years": log_years, "claims": claims})
+pq.write_table(table, "policies.parquet")
 """
     code = "\n".join(blocks(DOCS / "faq.md", "python"))
     check = """
@@ -184,6 +188,7 @@ assert sparrowboost.train(february, init_model="model.json", n_estimators=5).n_t
 assert reg.n_iter_ == reg.best_iteration_
 fares = pq.read_table("january.parquet")["fare"].to_numpy()
 assert (model.predict("january.parquet") > fares).mean() < 0.5
+assert (expected < per_year).all()
 """
     run("\n".join([make, code, check]), tmp_path)
 

@@ -65,6 +65,13 @@ def test_own_metric():
     assert load("own_metric").main(rows=4_000) > 1_000  # at random, calls lose money
 
 
+def test_exposure():
+    shown = load("exposure").main(rows=8_000)
+    wrong = shown.div(shown["true"], axis=0).sub(1).abs()
+    assert wrong["with offset"].max() < 0.3
+    assert wrong["without"].min() > 0.3
+
+
 @pytest.mark.slow
 def test_imbalanced():
     results = load("imbalanced").main(rows=40_000)
