@@ -60,6 +60,9 @@ def test_a_model_is_trained_on_files_with_an_offset(file, tmp_path, sparrow):
     assert code == 0
     assert load_model(tmp_path / "m.json").offset_name == "log_e"
     assert "offset column" in report.read_text()
+    code, said, _ = sparrow("export", tmp_path / "m.json", "-o", tmp_path / "x.json")
+    assert code == 0
+    assert "predictions need the offsets, 'log_e', as XGBoost's base_margin" in said
 
 
 def test_what_is_wrong_with_an_offset_or_a_base_score_is_said_in_a_line(file, tmp_path, sparrow):

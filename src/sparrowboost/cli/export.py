@@ -37,3 +37,5 @@ def run(args: argparse.Namespace) -> None:
     check_apart(file, [args.model, *(args.data or ())])
     model.to_xgboost(args.output, data=args.data, **reading(args))
     print(f"{args.output}: {model}")
+    if model.offset_name is not None:
+        print(f"its predictions need the offsets, {model.offset_name!r}, as XGBoost's base_margin.")
