@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import pytest
 
 PLACES = {
+    "csv_columns": ("readers.csv.MAX_COLUMNS",),
     "save_seconds": ("learner.checkpoint.SAVE_SECONDS",),
     "start_values": ("learner.grower.START_VALUES",),
     "first_rows": ("learner.planning.FIRST_ROWS",),

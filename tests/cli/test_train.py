@@ -192,3 +192,14 @@ def test_a_training_that_went_on_shows_its_scores(folder, tmp_path, sparrow, mon
     assert code == 0
     assert "validation log_loss: 0." in out
     assert "6 trees" in out
+
+
+def test_a_store_of_a_checkpoint_that_is_a_link_is_not_written_through(folder, tmp_path, sparrow):
+    victim, run = tmp_path / "victim", tmp_path / "run"
+    victim.mkdir()
+    run.mkdir()
+    (run / "store").symlink_to(victim)
+    call = ["train", folder / "t.parquet", "--label", "y", "-o", tmp_path / "m.json"]
+    status, _, err = sparrow(*call, "--checkpoint", run)
+    assert status == 1 and f"{run}/store: is a symbolic link" in err
+    assert not list(victim.iterdir())

@@ -383,3 +383,14 @@ def test_no_thread_reads_on_after_reading_has_ended(tmp_path, monkeypatch):
     before = len(calls)
     time.sleep(0.1)
     assert len(calls) == before
+
+
+def test_as_many_columns_as_wide_tables_have_are_named_quickly(tmp_path):
+    names = [f"a{j}" for j in range(200_000)]  # with a search of all names for each: hours
+    path = write(tmp_path / "t.csv", ",".join([*names, "a7"]) + "\n")
+    fails(path, "'a7' more than once")
+
+
+def test_a_line_of_too_many_cells_is_no_header(tmp_path, monkeypatch):
+    set_constants(monkeypatch, csv_columns=1_000)
+    fails(write(tmp_path / "t.csv", "a," * 1_000 + "y\n1\n"), "more than 1,000 cells, the maximum")

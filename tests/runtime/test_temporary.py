@@ -11,11 +11,12 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from builders import made_rows
 from helpers import NOBODY, as_nobody
-from sparrowboost import StoreError, ingest, load_model, train
+from sparrowboost import StoreError, evaluate, ingest, load_model, train
 from sparrowboost.runtime import temporary
 from sparrowboost.runtime.disk import replacing
 from sparrowboost.runtime.temporary import (
@@ -271,3 +272,16 @@ def test_scratch_is_checked_before_the_work(tmp_path, capsys):
     assert "none: the folder does not exist or is not writable" in capsys.readouterr().err
     assert main([*words, "--scratch", str(tmp_path), "--checkpoint", f"{tmp_path}/run"]) == 1
     assert "either --scratch or --checkpoint" in capsys.readouterr().err
+
+
+def test_arrays_are_predicted_where_no_temporary_file_can_be_made(tmp_path, monkeypatch):
+    X, y = made_rows()
+    model = train(ingest(X, label=y, verbose=0), n_estimators=3, verbose=0)
+    np.save(tmp_path / "X.npy", X)
+    expected = model.predict_proba(X)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    np.testing.assert_array_equal(model.predict_proba(X), expected)
+    np.testing.assert_array_equal(model.predict_proba(tmp_path / "X.npy"), expected)
+    assert evaluate(model, X, label=y).n_rows == len(X)
+    with pytest.raises(OSError, match="set TMPDIR to a folder that can be written"):
+        model.predict_proba(pa.table({f"f{j}": x for j, x in enumerate(X.T)}).to_reader())

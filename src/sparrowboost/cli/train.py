@@ -25,6 +25,7 @@ from sparrowboost.cli.options import (
     verbose,
 )
 from sparrowboost.cli.show import work
+from sparrowboost.runtime.errors import StoreError
 
 if TYPE_CHECKING:
     from sparrowboost.learner.events import Event, TreeAdded
@@ -114,7 +115,10 @@ def _open(args: argparse.Namespace) -> Dataset:
         return Dataset(args.data[0])
     if args.checkpoint is None:
         return ingest_to(None, args, wait=False)
-    return ingest_to(Path(args.checkpoint) / "store", args, resume=True)
+    store = Path(args.checkpoint) / "store"
+    if store.is_symlink():
+        raise StoreError(f"{store}: is a symbolic link, and would be written through; remove it.")
+    return ingest_to(store, args, resume=True)
 
 
 def _train(

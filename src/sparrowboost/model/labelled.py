@@ -39,7 +39,7 @@ def read_labelled(
     """
     data, label, weight, offset = _parts_of(valid, ensemble.label_name)
     binning, loss = ensemble.binning, ensemble.regression
-    with TemporaryFolder("valid") as scratch:
+    with TemporaryFolder("valid", needed=False) as scratch:
         columns = column_names(binning, data)
         options = open_options(binning, columns, scratch, read)
         table = open_table(

@@ -173,7 +173,7 @@ def stream(
     def bin_and_work(block: FeatureBlock) -> tuple[A, list[pa.Array]]:
         return work(block.bins(binning), block.offset), block.kept
 
-    with TemporaryFolder("predict") as scratch:
+    with TemporaryFolder("predict", needed=False) as scratch:
         budget = BlockBudget(limit, n_jobs)
         blocks = read_features(binning, data, scratch, read, keep, budget, offset)
         with (

@@ -297,7 +297,7 @@ def _count_rows(
 ) -> list[npt.NDArray[np.float64]]:
     """How many rows of `data` reach each leaf of each tree."""
     counts = [np.zeros(tree.n_leaves) for tree in trees]
-    with TemporaryFolder("predict") as scratch:
+    with TemporaryFolder("predict", needed=False) as scratch:
         for block in read_features(binning, data, scratch, read):
             bins = block.bins(binning)
             for tree, count in zip(trees, counts, strict=True):
@@ -326,7 +326,7 @@ def make_frame(binning: Binning, data: Any, read: ReadOptions) -> Any:
     except ImportError:
         raise DataError("xgboost_frame needs pandas; pip install pandas.") from None
     parts = []
-    with TemporaryFolder("predict") as scratch:
+    with TemporaryFolder("predict", needed=False) as scratch:
         for block in read_features(binning, data, scratch, read):
             bins = block.bins(binning, order="F")
             part = np.empty(bins.shape, np.float32)

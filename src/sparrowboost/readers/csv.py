@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -51,6 +52,7 @@ MAX_BLOCK_BYTES = 1 << 26  # where a row is longer than that; also the longest p
 # of categories. It hardly depends on the columns: Arrow reads blocks ahead, and its allocator keeps
 # some. A row longer than a block takes more, which is not counted.
 READING_BYTES = 40_000_000
+MAX_COLUMNS = 1_000_000
 INFER_ROWS = 20_000  # from all over the file: most of them decide the type of a column
 INFER_BYTES = 1 << 24  # of text at most: fewer rows of a wide table
 
@@ -104,6 +106,11 @@ class CsvFile(JoinedColumns):
         self._path, self._notation = path, notation
         first = self._find_body(header)
         self._delimiter = delimiter or self._guess_delimiter(first)
+        if first.count(self._delimiter.encode()) >= MAX_COLUMNS:
+            raise DataError(
+                f"{self.name}: the first line has more than {MAX_COLUMNS:,} cells, the maximum; is "
+                "this a text of rows and columns?"
+            )
         cells = self._split(first)
         self.columns = [(header and cell.strip()) or f"f{i}" for i, cell in enumerate(cells)]
         if header:
@@ -175,7 +182,7 @@ class CsvFile(JoinedColumns):
         return max(DELIMITERS, key=lambda d: (counts[d] > 0 and d not in marks, counts[d]))
 
     def _check_header(self, cells: Sequence[str]) -> None:
-        twice = sorted({c for c in self.columns if self.columns.count(c) > 1})
+        twice = sorted(c for c, n in Counter(self.columns).items() if n > 1)
         if twice:
             raise DataError(f"{self.name}: the header names {twice[0]!r} more than once.")
         if pc.all(self._notation.are_numbers(strings([cell.strip() for cell in cells]))).as_py():

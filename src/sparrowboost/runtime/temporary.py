@@ -31,6 +31,8 @@ from sparrowboost.runtime.errors import StoreError
 OWNER = r"(?P<machine>[0-9a-f]{8})-(?P<pid>\d+)-(?P<start>\d+)-"
 FOLDER = re.compile(rf"sparrow-[a-z]+-{OWNER}\w+")
 PARTIAL = re.compile(rf"\..+\.{OWNER}[0-9a-f]{{8}}\.partial")
+# No file can be made there, and the name is in the message.
+NOWHERE = Path("/dev/null/set TMPDIR to a folder that can be written")
 READ_ONLY = errno.EACCES, errno.EPERM, errno.EROFS
 NAMESPACES = "pid", "time"  # in which process ids and start times are counted
 
@@ -55,10 +57,18 @@ class TemporaryFolder:
     Parameters
     ----------
     kind : what it is for, a word in its name
+    needed : whether it is certain that something will be written. If not, a folder that cannot be
+        made is an error for whoever writes there: predictions of arrays need none
     """
 
-    def __init__(self, kind: str) -> None:
-        self.path = make_folder(kind)
+    def __init__(self, kind: str, *, needed: bool = True) -> None:
+        try:
+            self.path = make_folder(kind)
+        except StoreError:
+            if needed:
+                raise
+            self.path = NOWHERE
+            return
         remove = only_here(shutil.rmtree, self.path, ignore_errors=True)
         self._remove = weakref.finalize(self, remove)
 
@@ -66,7 +76,8 @@ class TemporaryFolder:
         return self.path
 
     def __exit__(self, *error: object) -> None:
-        self._remove()
+        if self.path != NOWHERE:
+            self._remove()
 
 
 def make_folder(kind: str) -> Path:

@@ -6,6 +6,7 @@ bins are found on; columns that the user called categorical are not looked at.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ ALL_DIFFERED = 0.95
 MANY_OTHERS = 0.1  # of the rows: worth a word
 # Of the most frequent texts, which are looked at: so many, and so many characters of each.
 LOOKED_AT, LOOKED_AT_CHARS = 5_000, 80
+NUMBERS_TO_DO = "convert them, or for CSV files pass decimal= and thousands="
+WITHOUT_SIGNS = re.compile(r"\s*[+-]?[\d.,'\u2019\s]+")  # numbers that these options can be for
 SHOWN, SHOWN_CHARS = 5, 40  # columns with a line of their own; characters of an example
 
 
@@ -131,11 +134,7 @@ def _notation(texts: Counter[str]) -> tuple[str, str, str] | None:
     share = counts / counts.sum()
     for what, looks, to_do in (
         ("dates", look_like_dates, "convert them, or for CSV files pass date_format="),
-        (
-            "numbers",
-            look_like_numbers,
-            "convert them, or for CSV files pass decimal= and thousands=",
-        ),
+        ("numbers", look_like_numbers, NUMBERS_TO_DO),
     ):
         alike = to_numpy(looks(array).cast("uint8")).astype(bool)
         if share[alike].sum() < MOST:
@@ -147,7 +146,10 @@ def _notation(texts: Counter[str]) -> tuple[str, str, str] | None:
                 odd = alike
                 if len(texts) <= MAX_CATEGORIES:
                     return None
-        return what, array[int(np.argmax(np.where(odd, counts, -1)))].as_py(), to_do
+        example = array[int(np.argmax(np.where(odd, counts, -1)))].as_py()
+        if what == "numbers" and not WITHOUT_SIGNS.fullmatch(example):
+            to_do = "convert them: remove signs such as $ and %, units and parentheses"
+        return what, example, to_do
     return None
 
 
