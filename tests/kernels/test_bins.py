@@ -12,6 +12,7 @@ from sparrowboost.kernels.bins import (
     bin_by_search,
     bin_by_table,
     bin_codes,
+    count_bins,
 )
 from sparrowboost.store.lookup import ThresholdLookup
 
@@ -162,3 +163,13 @@ def test_columns_of_codes_are_looked_up_and_turned_into_rows(n):
         for c, j in enumerate(column):
             np.testing.assert_array_equal(out[:, j], tables[c][codes[c]])
         assert (out[:, [1, 3]] == 7).all()
+
+
+@pytest.mark.parametrize("extra", [0, 4])
+def test_rows_are_counted_by_their_bins(extra):
+    bins = np.random.default_rng(extra).integers(0, 256, (300, 3 + extra), dtype=np.uint8)
+    for run in (count_bins, count_bins.py_func):
+        counts = np.ones((3, 256), np.int64)
+        run(bins, counts)
+        for j in range(3):
+            np.testing.assert_array_equal(counts[j] - 1, np.bincount(bins[:, j], minlength=256))

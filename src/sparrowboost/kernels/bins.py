@@ -109,3 +109,16 @@ def bin_codes(codes, tables, column, out):
             for row in range(start, stop):
                 i = np.uint64(row)
                 out[i, j] = table[x[i]]
+
+
+@kernel
+def count_bins(bins, counts):
+    """Count the rows in each bin.
+
+    bins   (n, r)   uint8  IN   r >= d: numbers may follow the bins
+    counts (d, 256) int64  OUT  added to
+    """
+    n, d = bins.shape[0], counts.shape[0]
+    for i in range(n):
+        for j in range(d):
+            counts[j, bins[i, j]] += 1

@@ -152,7 +152,7 @@ class SomeRows(NamedTuple):
 
 def some_rows(dataset: Dataset) -> SomeRows:
     """Up to BASE_ROWS rows; all, if there are not more."""
-    bands = [dataset.blocks_of(band)[:BASE_BLOCKS] for band in range(dataset.n_bands)]
+    bands = [dataset.some_blocks_of(band, BASE_BLOCKS) for band in range(dataset.n_bands)]
     chosen = sum(int(dataset.block_rows[blocks].sum()) for blocks in bands)
     step = -(-chosen // BASE_ROWS)
     labels, weights, offsets = [], [], [np.empty(0, np.float32)]

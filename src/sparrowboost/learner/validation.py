@@ -313,7 +313,7 @@ def _stored(data: Dataset, model: Model, max_rows: int) -> Iterator[Block]:
         )
     share = min(1.0, max_rows / data.n_rows)
     for band in range(data.n_bands):
-        blocks = data.blocks_of(band)
+        blocks = data.mixed_blocks_of(band)
         left = max(1, int(share * data.block_rows[blocks].sum()))
         for index in blocks:
             if left <= 0:

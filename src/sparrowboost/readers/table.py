@@ -42,6 +42,10 @@ ReadBlocks = Callable[[Sequence[str], int, Sequence[int] | None], Iterator[Any]]
 AHEAD = 2  # blocks that wait between two stages of the pipeline
 
 
+class NoColumnError(DataError):
+    """A source lacks a column that was asked for."""
+
+
 class ColumnValues(NamedTuple):
     """A label, weight or offset that is not in the source: one value per row."""
 
@@ -335,7 +339,7 @@ def _name(source: Source, given: Any) -> str:
     """The name of the given column."""
     name = _lookup(source).get(given, given)
     if name not in source.columns:
-        raise DataError(
+        raise NoColumnError(
             f"{source.name}: there is no column {given!r}; it has {_some(source.columns)}."
         )
     return str(name)

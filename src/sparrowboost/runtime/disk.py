@@ -149,6 +149,18 @@ def read_all(file: int, out: npt.NDArray[np.uint8], offset: int) -> int:
     return total
 
 
+def sync_folder(path: Path) -> None:
+    """Flush the names of a folder's files to the disk, where the file system can do so."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, *NO_LOCKS):
+            raise
+    finally:
+        os.close(folder)
+
+
 def save_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     """Write arrays and a checksum to a file, and flush it to the disk."""
     flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC

@@ -112,7 +112,7 @@ class Sampler:
         self._seed, self._n_jobs = seed, n_jobs
         self._strata: Strata | None = None
         self._unread = [dataset.blocks_of(band) for band in range(dataset.n_bands)]
-        self._stages = np.array([dataset.n_blocks])  # where the blocks of each stage end
+        self._stages = dataset.segment_ends  # where the blocks of each stage or segment end
         self._n_strata = dataset.n_bands * N_WEIGHTS
         self._spread = np.zeros(
             self._n_strata
@@ -328,7 +328,8 @@ class Sampler:
         """The blocks of a label to read now: the share `want` of those that were never read.
 
         Blocks of one stage are alike, since its rows were shuffled; those of another stage come
-        from other partitions of the source. So at least one block of each stage is read.
+        from other partitions of the source, or were appended later. So at least one block of each
+        is read.
         """
         parts, left = [], []
         rows = self._dataset.block_rows
@@ -354,7 +355,7 @@ class Sampler:
         """Some blocks of each band, and the rows of the band for each of these rows."""
         data = self._dataset
         for band, n_rows in enumerate(data.band_rows.tolist()):
-            blocks = data.blocks_of(band)[:ESTIMATE_BLOCKS]
+            blocks = data.some_blocks_of(band, ESTIMATE_BLOCKS)
             each = n_rows / max(int(data.block_rows[blocks].sum()), 1)
             for block in blocks:
                 rows = self._rows_of_block(int(block))

@@ -151,12 +151,16 @@ class NumberFeature:
 
     def span(self) -> str:
         """The first and last threshold, as text to show."""
+        return " ... ".join(self.edges()) if len(self.thresholds) else "one value"
+
+    def edges(self) -> tuple[str, str]:
+        """The first and last threshold, as texts; of no thresholds, infinity."""
         if not len(self.thresholds):
-            return "one value"
+            return "-inf", "inf"
         first, last = self.thresholds[0], self.thresholds[-1]
         if self.kind == "time":
-            return f"{np.datetime64(int(first), 'us')} ... {np.datetime64(int(last), 'us')}"
-        return f"{first:.6g} ... {last:.6g}"
+            return str(np.datetime64(int(first), "us")), str(np.datetime64(int(last), "us"))
+        return f"{first:.6g}", f"{last:.6g}"
 
     def to_json(self) -> dict[str, Any]:
         thresholds: list[Any] = self.thresholds.tolist()

@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sparrowboost.store.appended import Appended
 from sparrowboost.store.binning import Binning
 from sparrowboost.store.storage import Block, BlockStorage
 from sparrowboost.store.stored import MANIFEST, manifest_crc, open_store
 
 __all__ = ["MANIFEST", "Block", "Dataset", "manifest_crc"]
+
+GOLDEN = (5**0.5 - 1) / 2
 
 
 class Dataset:
@@ -65,6 +68,13 @@ class Dataset:
     n_bands, band_rows : int, (n_bands,) int
         The number of bands, at most 8, and the rows of each; of two classes, negatives and
         positives.
+    appended : tuple
+        What was appended to the store (``ingest(..., append=)``), in order. Each has `rows`,
+        `source`, and how these rows differ from those that the bins were made for: `features`, the
+        20 that differ most, each with `name`, `psi`, `large` and the shares of `missing`,
+        `first_bin` and `last_bin`, before and now; and `label`.
+    segment_ends : (n_segments,) int
+        Where the blocks of the first rows end, and of those appended each time.
 
     Examples
     --------
@@ -183,6 +193,14 @@ class Dataset:
         return self.storage.block_label
 
     @property
+    def segment_ends(self) -> npt.NDArray[np.int64]:
+        return self.storage.segment_ends
+
+    @property
+    def appended(self) -> tuple[Appended, ...]:
+        return self.storage.appended
+
+    @property
     def largest_block(self) -> int:
         """Rows of the largest block that is read, whatever a view takes of it."""
         return self.storage.largest_block
@@ -204,6 +222,32 @@ class Dataset:
     def blocks_of(self, label: int) -> npt.NDArray[np.int64]:
         """Numbers of the blocks that hold the rows of a label, 0 or 1, or of a band."""
         return np.flatnonzero(self.block_label == label)
+
+    def mixed_blocks_of(self, label: int) -> npt.NDArray[np.int64]:
+        """The same blocks, so ordered that the first of them are from all segments.
+
+        Each segment then has about its share of the rows in them. Of one segment, blocks are alike,
+        and keep their order.
+        """
+        blocks, ends = self.blocks_of(label), self.segment_ends
+        if len(ends) == 1:
+            return blocks
+        rows = self.block_rows[blocks]
+        segment = np.searchsorted(ends, blocks, side="right")
+        before = np.cumsum(rows) - rows
+        before -= before[np.searchsorted(segment, segment)]
+        of_segment = np.bincount(segment, rows)[segment]
+        # Multiples of the golden ratio spread small segments, of one block each, over the order.
+        place = (before + rows * ((segment + 1) * GOLDEN % 1)) / of_segment
+        return blocks[np.argsort(place, kind="stable")]
+
+    def some_blocks_of(self, label: int, n: int) -> npt.NDArray[np.int64]:
+        """About the rows of n large blocks of a label, or of a band, from all segments."""
+        blocks = self.mixed_blocks_of(label)
+        if len(self.segment_ends) > 1 and len(blocks):
+            rows = self.block_rows[blocks]
+            n = int(np.searchsorted(np.cumsum(rows), n * rows.max())) + 1
+        return blocks[:n]
 
     def blocks(self, random_state: int | np.random.Generator | None = None) -> Iterator[Block]:
         """All rows, block by block.

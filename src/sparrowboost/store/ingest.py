@@ -22,9 +22,16 @@ from sparrowboost.runtime.memory import apply_limit, release
 from sparrowboost.runtime.progress import compiling, make_progress
 from sparrowboost.runtime.random_state import RandomState, check_seed
 from sparrowboost.runtime.threads import check_jobs
+from sparrowboost.store.append import append_rows, check_options
 from sparrowboost.store.bin_finder import find_bins
 from sparrowboost.store.dataset import Dataset
-from sparrowboost.store.known_bins import binning_of, category_names, check_kinds, task_of
+from sparrowboost.store.known_bins import (
+    binning_of,
+    category_names,
+    check_kinds,
+    opened,
+    task_of,
+)
 from sparrowboost.store.label_sample import LabelSample, look_at_labels
 from sparrowboost.store.plan import OPENING, IngestPlan
 from sparrowboost.store.reading import Reading
@@ -53,6 +60,7 @@ def ingest(
     exclude: str | Iterable[Any] | None = None,
     categorical: str | Iterable[Any] | None = None,
     bins_of: Any = None,
+    append: str | os.PathLike[str] | Dataset | None = None,
     memory_limit: int | float | str | None = None,
     header: bool = True,
     format: str | None = None,
@@ -78,7 +86,8 @@ def ingest(
     label : column name, column number, array, or path of a .npy file
         Any two values: 0/1, -1/+1, booleans, two strings. The greater is the positive one. Or 3 to
         255 classes: strings, categories; with task="classification" also numbers. With
-        task="regression", numbers to predict. libsvm files have their own.
+        task="regression", numbers to predict. libsvm files have their own. With `append`, by
+        default the column that is the store's label.
     path : str or path, optional
         The store's folder, new or empty unless `overwrite` or `resume` is set. Without it, the
         store is temporary and is removed with the Dataset.
@@ -101,9 +110,14 @@ def ingest(
     categorical : list of str, optional
         Columns of numbers to treat as categories. Strings, dictionaries and pandas categories
         always are.
-    bins_of : Dataset or Model, optional
+    bins_of : Dataset, path of a store, or Model, optional
         Use its features and their bins instead of finding some: for rows with which the training of
         a model goes on (`init_model` of `train`).
+    append : path of a store, or Dataset, optional
+        Add the rows to this store, with its features, bins and classes, all of them or none.
+        Whoever has the store open keeps the rows that it had. How the new rows differ from the
+        first ones is in the log, and in `appended` of the Dataset. `path`, `positive`, `task`,
+        `columns`, `exclude`, `categorical`, `bins_of` and `overwrite` are those of the store.
     memory_limit : int or str, optional
         Peak memory of the process, such as "512MB". Default: a quarter of the memory of the machine
         or of the cgroup of this process; if that is less than 1 GB, up to 1 GB or 80 %. Data that
@@ -128,7 +142,8 @@ def ingest(
     resume : bool
         Of files: if there is a finished store, made with ``resume=True`` from the same files and
         options, open it instead of reading the files again; another store is an error. An ingest
-        that was killed starts again from the first row.
+        that was killed starts again from the first row. With `append`: rows that were appended with
+        ``resume=True`` from the same files and options are not appended again.
     wait : bool
         False: return when the bins are found, before the rows are read. `train` then reads them,
         while it trains if possible, which it is not for more than two classes; any other use of
@@ -165,14 +180,33 @@ def ingest(
     check_format(format)
     limit = apply_limit(memory_limit)
     n_jobs, seed = check_jobs(n_jobs), check_seed(random_state)
+    if resume and not isinstance(random_state, int | np.integer):
+        raise DataError("resume=True needs a whole number as random_state.")
+    if append is not None:
+        check_options(
+            path=path, positive=positive, task=task, columns=columns, exclude=exclude,
+            categorical=categorical, bins_of=bins_of, overwrite=overwrite, wait=wait,
+        )  # fmt: skip
+        named = (label, weight, header, format, seed, *read.of_text())
+        return append_rows(
+            data,
+            append,
+            label=label,
+            weight=weight,
+            read=read,
+            limit=limit,
+            n_jobs=n_jobs,
+            seed=seed,
+            run=describe_run(data, named) if resume else None,
+            verbose=verbose,
+        )
     run, known = None, None
     if bins_of is not None:
+        bins_of = opened(bins_of)
         known = binning_of(bins_of, columns, exclude, categorical)
         task = task or task_of(bins_of)
         columns, categorical = known.names, category_names(known)
     if resume:
-        if not isinstance(random_state, int | np.integer):
-            raise DataError("resume=True needs a whole number as random_state.")
         named = (
             label, weight, positive, columns, exclude, categorical, header, format, seed,
             *read.of_text(),  # only those given: stores of older versions do not have them

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,12 @@ from sparrowboost.readers.base import ConcatenatedSource
 from sparrowboost.readers.formats import Source
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.store.binning import Binning, CategoryFeature
+from sparrowboost.store.dataset import Dataset
+
+
+def opened(bins_of: Any) -> Any:
+    """What to take bins of: a store, where its path is given."""
+    return Dataset(bins_of) if isinstance(bins_of, str | os.PathLike) else bins_of
 
 
 def binning_of(bins_of: Any, *features: Any) -> Binning:
@@ -16,7 +23,8 @@ def binning_of(bins_of: Any, *features: Any) -> Binning:
     binning = getattr(getattr(bins_of, "model_", bins_of), "binning", None)
     if not isinstance(binning, Binning):
         raise DataError(
-            f"bins_of is {type(bins_of).__name__}; pass a Dataset or a Model, whose bins to use."
+            f"bins_of is {type(bins_of).__name__}; pass a Dataset, the path of a store, or a "
+            "Model, whose bins to use."
         )
     if any(given is not None for given in features):
         raise DataError(
@@ -37,7 +45,9 @@ def category_names(binning: Binning) -> list[str]:
     return [f.name for f in binning.features if isinstance(f, CategoryFeature)]
 
 
-def check_kinds(binning: Binning, source: Source, names: Sequence[str]) -> None:
+def check_kinds(
+    binning: Binning, source: Source, names: Sequence[str], whose: str = "the model was trained on"
+) -> None:
     """A DataError if a source has numbers where the bins are of times, or vice versa.
 
     In bins, times are numbers of microseconds.
@@ -51,6 +61,6 @@ def check_kinds(binning: Binning, source: Source, names: Sequence[str]) -> None:
         if kind not in ("null", "category") and (kind == "time") != is_time:
             found, known = ("numbers", "times") if is_time else ("times", "numbers")
             raise DataError(
-                f"{source.name}: column {name!r} has {found} where the model was trained on "
-                f"{known}; convert them to {known} first."
+                f"{source.name}: column {name!r} has {found} where {whose} {known}; convert them "
+                f"to {known} first."
             )

@@ -13,6 +13,7 @@ from sparrowboost.readers.table import Table
 from sparrowboost.runtime.progress import Progress, log
 from sparrowboost.store.binning import Binning
 from sparrowboost.store.dataset import Dataset
+from sparrowboost.store.drift import DriftMeter
 from sparrowboost.store.label_sample import LabelSample, read_as_classes, read_as_two
 from sparrowboost.store.plan import IngestPlan, layout_of
 from sparrowboost.store.row_pass import RowPass
@@ -72,6 +73,8 @@ class Reading:
     row_bytes : float
         Of a row as it is read.
     seed : int
+    meter : DriftMeter, optional
+        Of rows that are appended to a store.
     """
 
     table: Table
@@ -82,6 +85,7 @@ class Reading:
     sample: LabelSample
     row_bytes: float
     seed: int
+    meter: DriftMeter | None = None
 
     def __post_init__(self) -> None:
         self._start(self.stages)
@@ -105,7 +109,7 @@ class Reading:
             row_bytes = 2.0 * len(table.features)  # bins by column, and by row
         rows = plan.block_rows(row_bytes, MAX_BLOCK_ROWS)
         of = table, self.binning, self.store, stages, rows
-        self._pass = RowPass(*of, plan.n_jobs, self.seed, plan.columns)
+        self._pass = RowPass(*of, plan.n_jobs, self.seed, plan.columns, self.meter)
 
     @property
     def expected(self) -> Expected:

@@ -20,6 +20,7 @@ from sparrowboost.runtime.threads import ordered_map
 from sparrowboost.store.binning import Binning
 from sparrowboost.store.column_pass import BinnedColumns, ColumnPlan
 from sparrowboost.store.dataset import Dataset
+from sparrowboost.store.drift import DriftMeter
 from sparrowboost.store.shuffle import Records
 from sparrowboost.store.stages import Stage
 from sparrowboost.store.writer import StoreWriter
@@ -46,6 +47,8 @@ class RowPass:
         The random state that goes into the manifest.
     columns : ColumnPlan, optional
         How to read columns apart; by default, they are read together.
+    meter : DriftMeter, optional
+        Compares rows that are appended with those of the store.
     """
 
     table: Table
@@ -56,6 +59,7 @@ class RowPass:
     n_jobs: int
     seed: int
     columns: ColumnPlan | None = None
+    meter: DriftMeter | None = None
 
     def run(self, progress: Progress, stop: threading.Event) -> Iterator[Dataset | None]:
         """Read all rows: yields the data set after each stage, at last the finished one.
@@ -75,7 +79,14 @@ class RowPass:
             store.end_stage()
             order = labels.order()
             seen.warn_of_empty()
-            yield store.finish(order, self._about())
+            if self.meter is None:
+                yield store.finish(order, self._about())
+                return
+            about = self._about()
+            appended = self.meter.measure(about["source"], about.get("class_rows"))
+            dataset = store.finish(order, {**about, "appended": appended.to_json()})
+            appended.warn(dataset.label_name)
+            yield dataset
 
     def _about(self) -> dict[str, Any]:
         """What the manifest says of the source."""
@@ -106,6 +117,8 @@ class RowPass:
                 self.store.put(records, codes)
                 task.advance(len(records), records.nbytes)
                 seen.add(records)
+                if self.meter is not None:
+                    self.meter.add(records, codes)
                 if stop.is_set():
                     raise DataError("ingest was stopped.")
                 if ends:

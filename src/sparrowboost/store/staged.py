@@ -17,6 +17,7 @@ import numpy.typing as npt
 from sparrowboost.readers.labels import OtherClassesError
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.progress import Progress, make_progress
+from sparrowboost.store.appended import Appended
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.reading import Expected, Reading
 from sparrowboost.store.storage import Block
@@ -131,6 +132,14 @@ class StagedRows:
     @property
     def block_label(self) -> npt.NDArray[np.int64]:
         return self.wait().block_label
+
+    @property
+    def segment_ends(self) -> npt.NDArray[np.int64]:
+        return self.wait().segment_ends
+
+    @property
+    def appended(self) -> tuple[Appended, ...]:
+        return self.wait().appended
 
     def read_block(self, index: int, *, shuffled: bool = True) -> Block:
         return self.wait().read_block(index, shuffled=shuffled)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from sparrowboost.readers.targets import Target
 from sparrowboost.runtime.errors import DataError
+from sparrowboost.store.appended import Appended
 from sparrowboost.store.binning import Binning
 from sparrowboost.store.lookup import Bins
 
@@ -146,6 +147,16 @@ class BlockStorage(Protocol):
     @property
     def block_label(self) -> npt.NDArray[np.int64]:
         """(n_blocks,) the label that all rows of a block have, or their band."""
+        ...
+
+    @property
+    def segment_ends(self) -> npt.NDArray[np.int64]:
+        """(n_segments,) where the blocks of each segment end: of rows that were stored at once."""
+        ...
+
+    @property
+    def appended(self) -> tuple[Appended, ...]:
+        """What was appended after the first rows: the segments but the first."""
         ...
 
     @property

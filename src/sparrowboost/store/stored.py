@@ -9,6 +9,12 @@
                       file. Written last, in one step: until then, an older store stays valid
       ingest.lock     only while an ingest is writing here
 
+Rows that are appended are a *segment*: a file of their own, with blocks of their own. The manifest
+then has a list of segments besides what it had before, and a version that says so. A file is never
+written to again once a manifest names it, so that whoever has the store open goes on with the rows
+that it had. To a draw, a segment is what a stage is (`staged.py`): a random sample of all rows has
+blocks of each.
+
 All rows of a block are of one band: of one label, so that more of the rare label can be read
 without reading all of the other; of some classes that are about as frequent; or of one range of the
 target. Each row is in a random block of its band, and the rows of a block are read in random order:
@@ -34,6 +40,7 @@ import numpy.typing as npt
 
 from sparrowboost.runtime.budget import NUMBER_BYTES
 from sparrowboost.runtime.errors import StoreError
+from sparrowboost.store.appended import Appended
 from sparrowboost.store.binning import Binning
 from sparrowboost.store.lookup import Bins
 from sparrowboost.store.shuffle import Records, Run, StoredBlock, file_bytes, permuted, read_block
@@ -44,7 +51,8 @@ VERSION = 2
 TARGET_VERSION = 3  # of stores whose labels are numbers
 CLASS_VERSION = 4  # of stores whose labels are of more than two classes
 OFFSET_VERSION = 5  # of stores whose rows have offsets
-VERSIONS = (VERSION, TARGET_VERSION, CLASS_VERSION, OFFSET_VERSION)
+APPENDED_VERSION = 6  # of stores of any rows to which others were appended
+VERSIONS = (VERSION, TARGET_VERSION, CLASS_VERSION, OFFSET_VERSION, APPENDED_VERSION)
 MANIFEST, LOCK, SCRATCH = "manifest.json", "ingest.lock", "scratch"
 PROGRESS = ("progress.npz", "progress.npz.tmp")  # of unfinished ingests by earlier versions
 ROWS = re.compile(r"rows-[0-9a-f]{8}\.bin")
@@ -83,32 +91,43 @@ class StoredRows:
 
     def __init__(self, path: Path, manifest: dict[str, Any], binning: Binning) -> None:
         self.path, self.binning = path, binning
+        segments = segments_of(manifest)
         self.weighted: bool = manifest["weighted"]
-        self.targeted: bool = manifest.get("targeted", manifest["version"] != VERSION)
         self.offset_name: str | None = manifest.get("offset")
         self.classes: tuple[Any, ...] = tuple(manifest["classes"])
         self.n_classes = len(self.classes)
+        self.targeted = self.n_classes != 2
         self.task = task_of_classes(self.n_classes)
         self.target_span: tuple[float, float] | None = None
         if "target_span" in manifest:
-            low, high = manifest["target_span"]
-            self.target_span = low, high
-        self.class_rows = np.array(manifest.get("class_rows", ()), np.int64)
+            low, high = zip(*(segment["target_span"] for segment in segments), strict=True)
+            self.target_span = min(low), max(high)
+        class_rows = [segment.get("class_rows", ()) for segment in segments]
+        self.class_rows = np.array(class_rows, np.int64).sum(axis=0)
+        self.first_class_rows = np.array(class_rows[0], np.int64)  # of the first segment
         self.class_band = np.array(manifest.get("class_band", ()), np.int64)
         class_of = np.array(manifest.get("class_of", ()), np.float32)
         in_order = np.array_equal(class_of, np.arange(len(class_of)))
         self._class_of = None if in_order else class_of  # of each code
         self.label_name: str = manifest["label"]
-        self._file = path / manifest["file"]
         self._seed: int = manifest["random_state"]
         has_offset = self.offset_name is not None
         self._layout = Layout(len(binning.features), self.weighted, self.targeted, has_offset)
-        label_of = manifest["label_of"]
-        self.n_bands = len(label_of)
-        self._blocks = [
-            StoredBlock(label_of[code], [Run(*run) for run in runs])
-            for code, runs in manifest["blocks"]
-        ]
+        self.n_bands = len(manifest["label_of"])
+        self._files = [path / segment["file"] for segment in segments]
+        self._blocks: list[StoredBlock] = []
+        ends = []
+        for segment in segments:
+            label_of = segment["label_of"]
+            self._blocks += [
+                StoredBlock(label_of[code], [Run(*run) for run in runs])
+                for code, runs in segment["blocks"]
+            ]
+            ends.append(len(self._blocks))
+        self.segment_ends = np.array(ends, np.int64)
+        self.appended = tuple(Appended.from_json(segment["appended"]) for segment in segments[1:])
+        self.band_starts: list[float] | None = segments[-1].get("band_starts")
+        self.keeps: Any = None  # what must live as long: it removes a temporary store
         self.block_rows = np.array([block.n_rows for block in self._blocks], np.int64)
         self.block_label = np.array([block.code for block in self._blocks], np.int64)
         self.n_rows = int(self.block_rows.sum())
@@ -125,42 +144,53 @@ class StoredRows:
     def largest_block(self) -> int:
         return int(self.block_rows.max())
 
+    @property
+    def code_of(self) -> npt.NDArray[np.int64]:
+        """(n_classes,) the code of each class, where there are more than two."""
+        if self._class_of is None:
+            return np.arange(self.n_classes)
+        # A code of no row may stand for the first class, too: which one it gets does not matter.
+        found, codes = np.unique(self._class_of, return_index=True)
+        assert len(found) == self.n_classes
+        return codes
+
     def check_size(self) -> None:
-        """A StoreError if the file is not as long as the manifest says."""
-        try:
-            size = self._file.stat().st_size
-        except OSError as error:
-            raise StoreError(
-                f"{self._file}: cannot be read ({error.strerror}); ingest again."
-            ) from None
-        expected = file_bytes(self._blocks, self._layout.row_bytes)
-        if size != expected:
-            raise StoreError(
-                f"{self._file}: has {size:,} bytes where the manifest says {expected:,}; "
-                "the store is damaged, ingest again."
-            )
+        """A StoreError if a file is not as long as the manifest says."""
+        starts = [0, *self.segment_ends.tolist()]
+        for file, start, stop in zip(self._files, starts, starts[1:], strict=False):
+            try:
+                size = file.stat().st_size
+            except OSError as error:
+                raise StoreError(
+                    f"{file}: cannot be read ({error.strerror}); ingest again."
+                ) from None
+            expected = file_bytes(self._blocks[start:stop], self._layout.row_bytes)
+            if size != expected:
+                raise StoreError(
+                    f"{file}: has {size:,} bytes where the manifest says {expected:,}; "
+                    "the store is damaged, ingest again."
+                )
 
     def read_block(self, index: int, *, shuffled: bool = True) -> Block:
         n_blocks, width = len(self._blocks), self._layout.row_bytes
         if not 0 <= index < n_blocks:
             raise IndexError(f"block {index} of a store that has {n_blocks}")
         block = self._blocks[index]
+        path = self._files[int(np.searchsorted(self.segment_ends, index, side="right"))]
         try:
-            file = os.open(self._file, os.O_RDONLY)
+            file = os.open(path, os.O_RDONLY)
         except OSError as error:
-            raise StoreError(f"{self._file}: cannot be read ({error.strerror}).") from None
+            raise StoreError(f"{path}: cannot be read ({error.strerror}).") from None
         try:
             records = read_block(file, block, width)
         except OSError as error:
-            raise StoreError(
-                f"{self._file}: block {index} cannot be read ({error.strerror})."
-            ) from None
+            raise StoreError(f"{path}: block {index} cannot be read ({error.strerror}).") from None
         finally:
             os.close(file)
         if records is None:
             start = block.runs[0].start * width
             raise StoreError(
-                f"{self._file}: block {index} of {n_blocks} is damaged (from byte {start:,} on); "
+                f"{path}: block {index} of {n_blocks} is damaged (from byte {start:,} on); "
                 "ingest again."
             )
         order = permuted(len(records), self._seed, index) if shuffled else None
@@ -220,6 +250,11 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if manifest.pop("crc32", None) != manifest_crc(manifest):
         raise StoreError(f"{file}: is damaged (its checksum does not match); ingest again.")
     return manifest
+
+
+def segments_of(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows that a store began with, and those of each time that rows were appended."""
+    return [manifest, *manifest.get("segments", ())]
 
 
 def _no_manifest(path: Path) -> str:

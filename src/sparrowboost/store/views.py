@@ -26,6 +26,7 @@ from sparrowboost.readers.classes import name_classes
 from sparrowboost.readers.labels import MAX_WEIGHT
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.random_state import RandomState, check_seed
+from sparrowboost.store.appended import Appended
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.storage import REGRESSION, Block
 
@@ -234,6 +235,10 @@ class View:
         return self.base.storage.class_band
 
     @property
+    def appended(self) -> tuple[Appended, ...]:
+        return self.base.appended
+
+    @property
     def n_bytes(self) -> int:
         return self.base.n_bytes
 
@@ -256,6 +261,7 @@ class SelectedRows(View):
         self._base_index = np.flatnonzero(rows)  # of the blocks that have any of the rows
         self.weighted = base.weighted
         self.block_rows, self.block_label = rows[self._base_index], label[self._base_index]
+        self.segment_ends = np.searchsorted(self._base_index, base.segment_ends)
         self.n_rows = int(self.block_rows.sum())
         for value, name in enumerate(self.classes if self.n_classes == 2 else ()):
             if value not in self.block_label:
@@ -324,6 +330,7 @@ class ReweightedRows(View):
             )
         self.n_rows = base.n_rows
         self.block_rows, self.block_label = base.block_rows, base.block_label
+        self.segment_ends = base.segment_ends
 
     @property
     def class_rows(self) -> Counts:

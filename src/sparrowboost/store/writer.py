@@ -13,13 +13,21 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.runtime.budget import NUMBER_BYTES
-from sparrowboost.runtime.disk import check_room, guard_disk, open_own, output_path, try_lock
+from sparrowboost.runtime.disk import (
+    check_room,
+    guard_disk,
+    open_own,
+    output_path,
+    sync_folder,
+    try_lock,
+)
 from sparrowboost.runtime.errors import StoreError
 from sparrowboost.runtime.temporary import make_folder, only_here
 from sparrowboost.store.binning import Binning
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.shuffle import Shuffle, StoredBlock
 from sparrowboost.store.stored import (
+    APPENDED_VERSION,
     CLASS_VERSION,
     FORMAT,
     LOCK,
@@ -35,6 +43,7 @@ from sparrowboost.store.stored import (
     json_pieces,
     manifest_crc,
     read_manifest,
+    segments_of,
 )
 
 TEMPORARY = ".tmp"  # suffix of a file that is being written
@@ -47,6 +56,7 @@ class StoreWriter:
     ----------
     path : the store's folder; None makes a temporary one, which is removed with the Dataset
     overwrite : replace an existing store
+    append : add to an existing store, whose rows are then in `base`
     run : the files and options of this ingest, for the manifest
     """
 
@@ -55,9 +65,12 @@ class StoreWriter:
         path: str | os.PathLike[str] | None,
         *,
         overwrite: bool = False,
+        append: bool = False,
         run: Mapping[str, Any] | None = None,
     ) -> None:
         self._run = run
+        self._append = append
+        self._base: dict[str, Any] = {}  # the manifest of the store that rows are appended to
         self._temporary = path is None
         self.path = output_path(make_folder("store") if path is None else path)
         self._rows = self.path / f"rows-{secrets.token_hex(4)}.bin"
@@ -74,7 +87,10 @@ class StoreWriter:
             raise
         except OSError as error:
             self._remove_folders()
-            raise StoreError(f"{self.path}: cannot be written ({error.strerror}).") from None
+            advice = "; copy the store to where it can, and append there" if append else ""
+            raise StoreError(
+                f"{self.path}: cannot be written ({error.strerror}){advice}."
+            ) from None
 
     def _take_folder(self, overwrite: bool) -> None:
         self._check_folder(overwrite)
@@ -91,6 +107,12 @@ class StoreWriter:
         self._check_lock()
         try:
             self._check_folder(overwrite)  # once more: another ingest may have ended meanwhile
+            if self._append:
+                self._base = read_manifest(self.path)
+                self.base = StoredRows(
+                    self.path, self._base, Binning.from_json(self._base["features"])
+                )
+                self.base.check_size()
             self._remove_leftovers()
             self.scratch.mkdir()
         except OSError:  # a StoreError, too
@@ -113,6 +135,10 @@ class StoreWriter:
         if path.exists() and not path.is_dir():
             raise StoreError(f"{path}: is a file; a store is a folder, choose another path.")
         names = self._names()
+        if self._append:
+            if MANIFEST not in names:
+                read_manifest(path)  # says what is there instead
+            return
         if MANIFEST in names and not overwrite:
             raise StoreError(
                 f"{path}: already has a store; open it with Dataset({str(path)!r}), choose "
@@ -125,6 +151,12 @@ class StoreWriter:
                 f"{path}: the folder has other files ({foreign[0]!r}); "
                 "choose a path that does not exist yet."
             )
+
+    @property
+    def runs(self) -> list[Mapping[str, Any]]:
+        """Of each time that rows were appended, the files and options, where they were kept."""
+        segments = self._base.get("segments", ())
+        return [segment["run"] for segment in segments if segment["run"] is not None]
 
     def _names(self) -> list[str]:
         try:
@@ -151,7 +183,8 @@ class StoreWriter:
         names = self._names()
         in_use = set(names) - {self._rows.name} if MANIFEST in names else set()
         try:
-            in_use = {read_manifest(self.path)["file"]}
+            manifest = self._base or read_manifest(self.path)
+            in_use = {segment["file"] for segment in segments_of(manifest)}
         except StoreError:  # missing, damaged or of a newer version: left until it is replaced
             pass
         for name in names:
@@ -222,7 +255,23 @@ class StoreWriter:
         """The rows of all stages so far, which can be read while others are written."""
         return Dataset(StoredRows(self.path, self._manifest(label_of, about), self._binning))
 
+    def _segment(self, label_of: npt.NDArray[np.uint8], about: dict[str, Any]) -> dict[str, Any]:
+        """What the manifest says of appended rows."""
+        span = {"target_span": self.target_span} if self._base.get("target_span") else {}
+        return {
+            **{name: said for name, said in about.items() if name not in ("label", "offset", "classes")},
+            **span,
+            "rows": sum(block.n_rows for block in self._blocks),
+            "file": self._rows.name,
+            "label_of": label_of.tolist(),
+            "run": self._run,
+            "blocks": self._blocks,
+        }
+
     def _manifest(self, label_of: npt.NDArray[np.uint8], about: dict[str, Any]) -> dict[str, Any]:
+        if self._append:
+            segments = [*self._base.get("segments", ()), self._segment(label_of, about)]
+            return {**self._base, "version": APPENDED_VERSION, "segments": segments}
         version: int = VERSION
         span: dict[str, Any] = {}
         if self.layout.targeted and about["classes"]:
@@ -253,6 +302,8 @@ class StoreWriter:
         """
         assert self._shuffle is not None
         self._shuffle.finish(sync=not self._temporary)  # a temporary store survives no crash
+        if self._append:
+            sync_folder(self.path)  # the new file has its name before the manifest says so
         manifest = self._manifest(label_of, about)
         manifest["crc32"] = manifest_crc(manifest)
         temporary = self.path / (MANIFEST + TEMPORARY)
@@ -261,8 +312,13 @@ class StoreWriter:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, self.path / MANIFEST)
-        del manifest  # as large as the one that is read now
         self._ended = True
+        if self._append:
+            self._base = manifest
+            self._remove_leftovers()
+            self._unlock()
+            return Dataset(StoredRows(self.path, manifest, self._binning))
+        del manifest  # as large as the one that is read now
         self._remove_leftovers()
         self._unlock()
         dataset = Dataset(self.path)

@@ -1,0 +1,133 @@
+"""Labels of rows that are appended to a store: coded as those that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sparrowboost.readers.classes import name_classes
+from sparrowboost.readers.formats import RowError
+from sparrowboost.readers.labels import Value, check_label_type, different_labels, same_label
+from sparrowboost.readers.targets import Target, TargetReader
+
+ADVICE = "leave such rows out, or ingest old and new rows together into a new store"
+
+
+class StoredClasses:
+    """Reads labels as the classes of a store; any other label is an error.
+
+    Of two classes, codes are 0 and 1; a negative class of None stands for all other labels. Of
+    more, each has a band, and a code that is stored.
+
+    Parameters
+    ----------
+    name : str
+        The label's.
+    classes : sequence
+    largest_share : float
+        Share of the rows in the largest band.
+    bands, codes : (n_classes,) int, optional
+        Of each class, where there are more than two.
+    n_bands : int
+
+    Examples
+    --------
+    >>> StoredClasses("y", ("no", "yes")).read(pa.array(["yes", "no"]))
+    (array([1, 0], dtype=uint8), None)
+    >>> many = StoredClasses("y", (1, 2, 3), bands=[0, 1, 1], codes=[2, 0, 1])
+    >>> many.read(pa.array(["3", "1"]))
+    (array([1, 0], dtype=uint8), array([1., 2.], dtype=float32))
+    """
+
+    trainable = True
+
+    def __init__(
+        self,
+        name: str,
+        classes: Sequence[Any],
+        *,
+        largest_share: float = 1.0,
+        bands: Sequence[int] | npt.NDArray[np.int64] = (0, 1),
+        codes: Sequence[int] | npt.NDArray[np.int64] = (),
+        n_bands: int = 2,
+    ) -> None:
+        self._name, self.classes, self.largest_share = name, classes, largest_share
+        self._bands, self._codes = np.array(bands, np.uint8), np.array(codes, np.float32)
+        self.n_bands = n_bands
+        self._class_of: dict[Value, int] = {}
+        self._rows = np.zeros(len(classes), np.int64)
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.classes)
+
+    @property
+    def targeted(self) -> bool:
+        return self.n_classes > 2
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        return {"class_rows": self._rows.tolist()} if self.targeted else {}
+
+    def check_type(self, type_: pa.DataType) -> None:
+        check_label_type(self._name, type_)
+
+    def read(self, array: pa.Array) -> tuple[npt.NDArray[np.uint8], Target | None]:
+        """Bands and codes of a block; a RowError for a label that is missing or unknown."""
+        values, which = different_labels(self._name, array)
+        found = np.array([self._find(value) for value in values], np.int64)[which]
+        if (found < 0).any():
+            row = int(np.argmax(found < 0))
+            raise RowError(
+                row,
+                f"label {values[which[row]]!r} is not in the store, which has "
+                f"{name_classes(self.classes)}; {ADVICE}.",
+            )
+        self._rows += np.bincount(found, minlength=self.n_classes)
+        return self._bands[found], self._codes[found] if self.targeted else None
+
+    def _find(self, value: Value) -> int:
+        """The number of a class, of whatever type the label is; -1 if there is none."""
+        number = self._class_of.get(value)
+        if number is None:
+            known = enumerate(self.classes)
+            number = next((k for k, label in known if same_label(label, value)), -1)
+            if number < 0 and self.classes[0] is None:
+                return 0
+            self._class_of[value] = number
+        return number
+
+    def order(self) -> npt.NDArray[np.uint8]:
+        return np.arange(self.n_bands, dtype=np.uint8)
+
+
+class StoredTargets(TargetReader):
+    """Reads numbers to predict, in the bands of a store.
+
+    Parameters
+    ----------
+    name : str
+    starts : (n_bands - 1,) float
+        Where all bands but the lowest start.
+    largest_share : float
+
+    Examples
+    --------
+    >>> StoredTargets("y", [1, 5], 0.5).read(pa.array([0, 9]))
+    (array([0, 2], dtype=uint8), array([0., 9.], dtype=float32))
+    """
+
+    trainable = True
+
+    def __init__(self, name: str, starts: Sequence[float], largest_share: float) -> None:
+        super().__init__(name)
+        self._starts = np.array(starts, np.float32)
+        self.largest_share = largest_share
+        self.facts = {"band_starts": self._starts.tolist()}
+
+    def order(self) -> npt.NDArray[np.uint8]:
+        return np.arange(self.n_bands, dtype=np.uint8)
