@@ -394,6 +394,15 @@ def test_a_store_that_may_be_read_only_is_trained_on_with_scratch_elsewhere(
     assert sorted(os.listdir(forbidding)) == ["store", "tmp"]
 
 
+def test_a_store_that_may_only_be_read_is_not_appended_to(forbidding):
+    dataset = ingest(TABLE, label="y", path=forbidding / "store", verbose=0)
+    dataset.path.chmod(0o500)
+    denied(StoreError, "store: cannot be written", ingest, TABLE, append=dataset, verbose=0)
+    assert len(os.listdir(dataset.path)) == 2
+    dataset.path.chmod(0o700)
+    assert ingest(TABLE, append=dataset, verbose=0).n_rows == 2 * dataset.n_rows
+
+
 def test_a_store_that_may_not_be_read_is_named(forbidding):
     dataset = ingest(TABLE, label="y", path=forbidding / "store", verbose=0)
     next(dataset.path.glob("rows-*")).chmod(0)

@@ -32,14 +32,18 @@ def add_to(commands: Any) -> None:
     parser = add_command(
         commands,
         "ingest",
-        "DATA [DATA ...] [--label COLUMN] -o STORE [options]",
+        "DATA [DATA ...] [--label COLUMN] (-o STORE | --append STORE) [options]",
         run,
         "Convert files to a shuffled, binned store, in bounded memory.",
         "sparrow ingest 'data/*.parquet' --label clicked --memory 512MB -o store/",
     )
     parser.add_argument("data", nargs="+", help=FILES)
-    parser.add_argument(
-        "-o", "--output", metavar="STORE", required=True, help="folder of the new store"
+    target = parser.add_mutually_exclusive_group(required=True)
+    target.add_argument("-o", "--output", metavar="STORE", help="folder of the new store")
+    target.add_argument(
+        "--append",
+        metavar="STORE",
+        help="add the rows to this store, with its features, bins and labels",
     )
     add_columns(parser)
     parser.add_argument(
@@ -49,7 +53,8 @@ def add_to(commands: Any) -> None:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="open the store if it is finished and was made from the same files and options",
+        help="open the store if it is finished and was made from the same files and options; with "
+        "--append, if they were appended already",
     )
     add_memory(parser)
     add_seed(parser)
@@ -93,6 +98,7 @@ def ingest_to(
         exclude=names(args.exclude),
         categorical=names(args.categorical),
         bins_of=_bins_of(args),
+        append=getattr(args, "append", None),
         memory_limit=args.memory,
         **reading(args),
         overwrite=overwrite,

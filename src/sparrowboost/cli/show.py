@@ -23,11 +23,13 @@ def summary(dataset: Dataset) -> str:
     if dataset.n_classes == 2:
         share = f"{dataset.n_positive / dataset.n_rows:.3%}"
         labels = f"{dataset.n_positive:,} positive ({share}; {labels})"
+    times = len(dataset.appended)
+    appended = f", appended {'once' if times == 1 else f'{times} times'}" if times else ""
     return (
         f"{dataset.path}: {dataset.n_rows:,} rows, {dataset.n_features} features, {labels}, "
         f"{'weighted, ' if dataset.weighted else ''}"
         f"{'' if dataset.offset_name is None else f'offset {dataset.offset_name}, '}"
-        f"{format_size(dataset.n_bytes)} in {dataset.n_blocks} blocks"
+        f"{format_size(dataset.n_bytes)} in {dataset.n_blocks} blocks{appended}"
     )
 
 
@@ -74,6 +76,7 @@ def store_facts(dataset: Dataset) -> dict[str, Any]:
         "bytes": dataset.n_bytes,
         "blocks": dataset.n_blocks,
         "n_features": dataset.n_features,
+        "appended": [rows.to_json() for rows in dataset.appended],
     }
 
 

@@ -210,6 +210,8 @@ class Checkpoint:
         for key, what in words.items():
             if run.get(key) != self._run.get(key):
                 detail = ""
+                if key == "data":
+                    detail = _grown(run[key].get("rows"), self._run[key]["rows"])
                 if key == "parameters":
                     ours = self._run[key]
                     name = next(n for n in ours if run[key].get(n) != ours[n])
@@ -243,6 +245,16 @@ class Checkpoint:
         meta["files"] = {name: file_crc32(self.folder / name) for name in files}
         data = json.dumps({**meta, "crc32": manifest_crc(meta)}, indent=1)
         replace_file(self.folder / META, data.encode())
+
+
+def _grown(before: Any, now: int) -> str:
+    """What to do if rows were appended since a run began."""
+    if not isinstance(before, int) or now <= before:
+        return ""
+    return (
+        f" ({before:,} rows, now {now:,}; to train on appended rows, too, go on from the last model "
+        "in this folder by init_model=, --init-model)"
+    )
 
 
 class Owner(Protocol):

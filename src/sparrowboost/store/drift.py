@@ -100,12 +100,16 @@ class DriftMeter:
         old, new = self._first_bands(), self._band_rows
         if self._base.task == "regression":
             psi, large = stability_index(old.astype(np.float64), new.astype(np.float64))
-            return LabelDrift(None, Change(mean, self._target_sum / new.sum()), psi, large)
+            return LabelDrift(
+                None, Change(float(mean), float(self._target_sum / new.sum())), psi, large
+            )
         if class_rows is not None:
             old, new = self._base.first_class_rows, np.array(class_rows)
         classes = range(len(old)) if len(old) > 2 else [1]
         drifts = [
-            class_drift(self._base.classes[k], int(old[k]), int(old.sum()), int(new[k]), new.sum())
+            class_drift(
+                self._base.classes[k], int(old[k]), int(old.sum()), int(new[k]), int(new.sum())
+            )
             for k in classes
         ]
         return max(drifts, key=lambda drift: (drift.large, max(drift.size, 1 / drift.size)))
@@ -125,12 +129,14 @@ def feature_drift(feature: Feature, before: Counts, n_before: float, now: Counts
     old = np.bincount(group, before[: k + 1], GROUPS + 2)
     new = np.bincount(group, now[: k + 1], GROUPS + 2)
     psi, large = stability_index(old, new)
-    shares = [Change(float(before[bin] / n_before), float(now[bin] / n)) for bin in (k, 0, k - 1)]
+    was, are = before / n_before, now / n
+    missing, first, last = (
+        Change(round(float(was[bin]), 6), round(float(are[bin]), 6)) for bin in (k, 0, k - 1)
+    )
     edges = "; in categories without a bin"
     if isinstance(feature, NumberFeature):
         low, high = feature.edges()
         edges = f"up to {low}; above {high}"
-    missing, first, last = shares
     return FeatureDrift(feature.name, feature.kind, psi, large, missing, first, last, edges)
 
 
@@ -150,7 +156,7 @@ def group_bins(before: Counts, *, apart: bool) -> npt.NDArray[np.int64]:
     return group
 
 
-def stability_index(before: Counts, now: Counts) -> tuple[float, bool]:
+def stability_index(before: npt.NDArray[Any], now: npt.NDArray[Any]) -> tuple[float, bool]:
     """The population stability index of counts, less what chance gives, and whether it is large.
 
     Examples
@@ -172,7 +178,7 @@ def stability_index(before: Counts, now: Counts) -> tuple[float, bool]:
     noise, freedom = 1 / n_before + 1 / n_now, groups - 1
     psi -= freedom * noise
     large = psi > max(LARGE_PSI, ERRORS * math.sqrt(2 * freedom) * noise)
-    return round(max(psi, 0.0), 4), bool(large)
+    return round(float(max(psi, 0.0)), 4), bool(large)
 
 
 def class_drift(of: Any, before: int, n_before: int, now: int, n_now: int) -> LabelDrift:
@@ -187,5 +193,5 @@ def class_drift(of: Any, before: int, n_before: int, now: int, n_now: int) -> La
     odds = float(np.log(cells[2] / cells[3]) - np.log(cells[0] / cells[1]))
     error = math.sqrt(float(np.sum(1 / cells)))
     large = abs(odds) > max(math.log(LARGE_ODDS), ERRORS * error)
-    share = Change(before / n_before, float(now / n_now))
+    share = Change(round(before / n_before, 6), round(now / n_now, 6))
     return LabelDrift(of, share, round(math.exp(odds), 3), large)
