@@ -49,6 +49,16 @@ def test_files(tmp_path, monkeypatch):
     assert rows.column_names == ["y", "prediction", "probability"]
 
 
+def test_new_rows(capsys, caplog):
+    losses = load("new_rows").main(rows=4_000)
+    assert len(losses) == 5 and max(losses) < 0.7
+    out = capsys.readouterr().out
+    assert "month 5: 20,000 rows, 150 trees" in out
+    assert re.search(r"^product: PSI \d+\.\d+, large$", out, re.MULTILINE)
+    assert re.search(r"^days: PSI 0.0\d$", out, re.MULTILINE)
+    assert [line.split(":")[0] for line in caplog.messages if "'price' (PSI" in line]
+
+
 def test_early_stopping():
     kept = load("early_stopping").main(rows=5_000)
     assert 1 <= kept["set aside"] < 100

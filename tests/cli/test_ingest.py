@@ -84,6 +84,59 @@ def test_more_than_two_classes_are_named_and_counted(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["classes"] == [1, 2, 3, 4]
 
 
+def test_rows_are_appended_to_a_store(table, tmp_path, capsys):
+    store = str(tmp_path / "store")
+    words = ["ingest", table, "--weight", "w"]
+    assert main([*words, "--label", "y", "-o", store, "-q"]) == 0
+    assert main([*words, "--append", store]) == 0
+    assert "6,000 rows, 3 features" in capsys.readouterr().out
+    for _ in range(2):
+        assert main([*words, "--append", store, "--resume", "--json"]) == 0
+        facts = json.loads(capsys.readouterr().out)
+        assert facts["rows"] == 9_000
+        assert [each["rows"] for each in facts["appended"]] == [3_000, 3_000]
+    assert facts["appended"][1]["n_large"] == 0
+    assert facts["appended"][1]["label"]["large"] is False
+    assert {"name", "psi", "large", "missing"} <= set(facts["appended"][1]["features"][0])
+    assert main(["inspect", store, "--verify"]) == 0
+    assert "blocks, appended 2 times" in capsys.readouterr().out
+    model, more = str(tmp_path / "m.json"), str(tmp_path / "more.json")
+    assert main(["train", store, "--n-estimators", "2", "-q", "-o", model]) == 0
+    call = ["train", store, "--n-estimators", "3", "--init-model", model, "-q", "-o", more]
+    assert main(call) == 0
+    assert len(json.loads((tmp_path / "more.json").read_text())["trees"]) == 5
+
+
+def test_a_store_is_made_or_appended_to_and_not_both(table, tmp_path, capsys):
+    store = str(tmp_path / "store")
+    for words, says in (
+        (["-o", store, "--append", store], "not allowed with argument"),
+        ([], "one of the arguments -o/--output --append is required"),
+    ):
+        with pytest.raises(SystemExit) as caught:
+            main(["ingest", table, "--label", "y", *words])
+        assert caught.value.code == 2
+        assert says in capsys.readouterr().err
+    assert main(["ingest", table, "--append", store]) == 1
+    assert capsys.readouterr().err.strip().endswith("or sparrowboost.ingest().")
+    assert main(["ingest", table, "--label", "y", "--exclude", "w", "-o", store, "-q"]) == 0
+    assert main(["ingest", table, "--append", store, "--columns", "x", "-q"]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "leave out columns=" in error
+
+
+def test_bins_of_a_store_are_used_again(table, tmp_path, capsys):
+    store, other = str(tmp_path / "store"), str(tmp_path / "other")
+    assert main(["ingest", table, "--label", "y", "--exclude", "w", "-o", store, "-q"]) == 0
+    words = ["ingest", table, "--label", "y", "--bins-of", store, "-o", other, "-q"]
+    assert main(words) == 0
+    features = []
+    for path in (store, other):
+        assert main(["inspect", path, "--json"]) == 0
+        features.append(json.loads(capsys.readouterr().out)["features"])
+    assert features[0] == features[1]
+
+
 def test_an_error_is_one_line_and_exit_code_1(table, tmp_path, capsys):
     assert main(["ingest", table, "--label", "nope", "-o", str(tmp_path / "s")]) == 1
     err = capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import gc
 import itertools
 import json
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from functools import partialmethod
 from pathlib import Path
 
 import numpy as np
@@ -97,9 +99,8 @@ def test_pieces_of_any_size_end_up_in_the_store(tmp_path_factory, sizes, weighte
 def test_files_are_appended_by_name_of_the_column_whatever_their_order(store, tmp_path):
     later = LATER.select(["y", "color", "w", "x", "count"])
     pcsv.write_csv(later, tmp_path / "later.csv")
-    assert stored_rows(append(store, tmp_path / "later.csv")) == (
-        stored_rows(append(shutil.copytree(store, tmp_path / "other"), LATER))
-    )
+    grown = append(store, tmp_path / "later.csv")
+    assert stored_rows(grown) == rows_of(grown, TABLE) + rows_of(grown, LATER)
 
 
 def test_labels_are_coded_as_in_the_store(tmp_path):
@@ -278,6 +279,7 @@ def test_rows_for_a_store_whose_label_was_an_array_bring_theirs(tmp_path):
 
 KILLS = """
 import os, random, signal, sys, time
+from functools import partialmethod
 from pathlib import Path
 from constants import set_constants
 from forks import fork, killed, load, run
@@ -393,6 +395,28 @@ def test_a_second_append_at_the_same_time_is_refused(store, monkeypatch):
     go_on.set()
     first.join()
     assert append(store).n_rows == 4_600
+
+
+def test_where_there_are_no_locks_the_second_of_two_appends_is_refused(store, monkeypatch):
+    end_stage = StoreWriter.end_stage
+
+    def other_first(self):
+        monkeypatch.setattr(StoreWriter, "end_stage", end_stage)
+        append(store)
+        end_stage(self)
+
+    def no_locks(*args):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    monkeypatch.setattr(StoreWriter, "_check_lock", lambda self: None)
+    monkeypatch.setattr(StoreWriter, "_remove_leftovers", lambda self: None)
+    monkeypatch.setattr(StoreWriter, "end_stage", other_first)
+    shutil.rmtree(store / "scratch", ignore_errors=True)
+    monkeypatch.setattr(Path, "mkdir", partialmethod(Path.mkdir, exist_ok=True))
+    with pytest.raises(StoreError, match="was changed while rows were appended; append them again"):
+        append(store)
+    assert Dataset(store).n_rows == 3_800
 
 
 def test_damage_of_appended_rows_is_found(store):

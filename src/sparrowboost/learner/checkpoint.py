@@ -252,8 +252,8 @@ def _grown(before: Any, now: int) -> str:
     if not isinstance(before, int) or now <= before:
         return ""
     return (
-        f" ({before:,} rows, now {now:,}; to train on appended rows, too, go on from the last model "
-        "in this folder by init_model=, --init-model)"
+        f" ({before:,} rows, now {now:,}; to train on appended rows, too, go on from the last "
+        "model in this folder by init_model=, --init-model)"
     )
 
 

@@ -70,8 +70,8 @@ class Dataset:
         positives.
     appended : tuple
         What was appended to the store (``ingest(..., append=)``), in order. Each has `rows`,
-        `source`, and how these rows differ from those that the bins were made for: `features`, the
-        20 that differ most, each with `name`, `psi`, `large` and the shares of `missing`,
+        `source`, and how these rows differ from those that the bins were made for: `features`, up
+        to 20 that differ most, each with `name`, `psi`, `large` and the shares of `missing`,
         `first_bin` and `last_bin`, before and now; and `label`.
     segment_ends : (n_segments,) int
         Where the blocks of the first rows end, and of those appended each time.

@@ -24,7 +24,7 @@ LARGE_ODDS = 1.5
 ERRORS = 6  # standard errors: thousands of features are looked at, and none should drift by chance
 REFERENCE_BLOCKS = 4  # of each band, that the new rows are compared with
 GROUPS = 10  # of bins, each with a tenth of the values; chance makes more of finer ones
-KEPT = 20  # features that the manifest has
+LEAST, MOST = 5, 20  # features that the manifest has: those of large drift, and at least a few
 
 Counts = npt.NDArray[np.float64]
 
@@ -66,7 +66,7 @@ class DriftMeter:
         n_large = sum(drift.large for drift in drifts)
         drifts.sort(key=lambda drift: not drift.large)
         label = self._label_drift(class_rows, mean)
-        return Appended(n, source, n_large, label, tuple(drifts[:KEPT]))
+        return Appended(n, source, n_large, label, tuple(drifts[: min(max(n_large, LEAST), MOST)]))
 
     def _reference(self) -> tuple[Counts, float, float]:
         """Counts (d, 256) of the first rows, how many rows these are worth, and the mean target."""

@@ -32,6 +32,7 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -125,12 +126,16 @@ class StoredRows:
             ]
             ends.append(len(self._blocks))
         self.segment_ends = np.array(ends, np.int64)
-        self.appended = tuple(Appended.from_json(segment["appended"]) for segment in segments[1:])
+        self._appended = [segment["appended"] for segment in segments[1:]]
         self.band_starts: list[float] | None = segments[-1].get("band_starts")
         self.keeps: Any = None  # what must live as long: it removes a temporary store
         self.block_rows = np.array([block.n_rows for block in self._blocks], np.int64)
         self.block_label = np.array([block.code for block in self._blocks], np.int64)
         self.n_rows = int(self.block_rows.sum())
+
+    @cached_property
+    def appended(self) -> tuple[Appended, ...]:
+        return tuple(map(Appended.from_json, self._appended))
 
     @property
     def summary(self) -> str:

@@ -108,6 +108,7 @@ class StoreWriter:
         try:
             self._check_folder(overwrite)  # once more: another ingest may have ended meanwhile
             if self._append:
+                self._found = (self.path / MANIFEST).stat()
                 self._base = read_manifest(self.path)
                 self.base = StoredRows(
                     self.path, self._base, Binning.from_json(self._base["features"])
@@ -150,6 +151,14 @@ class StoreWriter:
             raise StoreError(
                 f"{path}: the folder has other files ({foreign[0]!r}); "
                 "choose a path that does not exist yet."
+            )
+
+    def _check_unchanged(self) -> None:
+        """Refuse to replace a manifest that another process has written: locks may not work."""
+        now = (self.path / MANIFEST).stat()
+        if (now.st_ino, now.st_mtime_ns) != (self._found.st_ino, self._found.st_mtime_ns):
+            raise StoreError(
+                f"{self.path}: the store was changed while rows were appended; append them again."
             )
 
     @property
@@ -311,6 +320,8 @@ class StoreWriter:
             file.writelines(json_pieces(manifest))  # json.dump takes ten times as long
             file.flush()
             os.fsync(file.fileno())
+        if self._append:
+            self._check_unchanged()
         os.replace(temporary, self.path / MANIFEST)
         self._ended = True
         if self._append:
