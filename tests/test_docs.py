@@ -186,6 +186,8 @@ pq.write_table(table, "policies.parquet")
     check = """
 assert sparrowboost.train(february, init_model="model.json", n_estimators=5).n_trees == 205
 assert reg.n_iter_ == reg.best_iteration_
+assert (fares.n_rows, more.n_trees) == (8000, 250)
+assert not fares.appended[0].drifts
 fares = pq.read_table("january.parquet")["fare"].to_numpy()
 assert (model.predict("january.parquet") > fares).mean() < 0.5
 assert (expected < per_year).all()

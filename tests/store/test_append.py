@@ -78,6 +78,7 @@ def test_appended_rows_are_in_the_store_besides_those_before(store):
     assert grown.appended[0].rows == 800
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(st.lists(st.integers(1, 400), max_size=4), st.booleans(), st.integers(0, 9))
 def test_pieces_of_any_size_end_up_in_the_store(tmp_path_factory, sizes, weighted, seed):
@@ -222,7 +223,7 @@ def test_a_store_that_was_never_appended_to_is_as_before_and_readers_know_an_app
         (LATER, {"weight": None}, "its rows have weights"),
         (LATER, {"label": "count"}, "'count' is a feature of"),
         (LATER.append_column("z", LATER["y"]), {"label": "z"}, "label of .* is 'y', which this"),
-        (replaced(LATER, x=["a"] * 800), {}, "x"),
+        (replaced(LATER, x=["1"] * 700 + ["a"] * 100), {}, "table: row 701: column 'x' is 'a'"),
         (replaced(LATER, x=np.zeros(800, "M8[s]")), {}, "'x' has times where the store has numb"),
         (replaced(LATER, y=[2] * 800), {}, "label 2 is not in the store, which has 0 and 1"),
         (replaced(LATER, y=[None, 1] * 400), {}, "label 'y' is missing"),
@@ -697,10 +698,10 @@ def test_a_rare_class_that_comes_more_often_is_told(tmp_path):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(20_000, 2)), rng.choice(["a", "b", "c"], 20_000, p=[0.6, 0.39, 0.01])
     ingest(X, label=y, path=tmp_path / "store", verbose=0)
-    y = np.where(rng.random(20_000) < 0.01, "c", y)
+    y = np.where(rng.random(20_000) < 0.02, "c", y)
     (drift,) = ingest(X, label=y, append=tmp_path / "store", verbose=0).appended
     assert drift.label.of == "c" and drift.label.large and drift.n_large == 0
-    assert 1.8 < drift.label.size < 2.3
+    assert 2.5 < drift.label.size < 3.2
 
 
 @given(st.integers(2, 60), st.integers(50, 5_000), st.integers(0, 10**6))

@@ -46,6 +46,7 @@ class Pieces:
         self.block_rows = np.array([len(piece.label) for piece in self._pieces])
         self.block_label = np.array([int(piece.label[0]) for piece in self._pieces])
         self.n_rows = int(self.block_rows.sum())
+        self.segment_ends, self.appended = np.array([len(self._pieces)]), ()
         self.n_bytes = self.largest_block = self.n_rows
 
     def read_block(self, index, *, shuffled=True):

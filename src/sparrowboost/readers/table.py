@@ -87,6 +87,7 @@ class CodedBlock(NamedTuple):
     weights: npt.NDArray[np.float32] | None
     targets: Target | None = None
     offsets: npt.NDArray[np.float32] | None = None
+    row: int = 0  # number of its first row in the source
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +174,7 @@ class Table:
                 if self.offset is not None:
                     with located(self.source, row):
                         offset = offsets(self.offset.name, self.offset.values(batch, row))
-                yield CodedBlock(batch, codes, w, targets, offset)
+                yield CodedBlock(batch, codes, w, targets, offset, row)
 
     def weighted_rows(
         self, columns: Sequence[str], rows: int

@@ -59,8 +59,8 @@ def append_rows(
     with ExitStack() as stack:
         writer = stack.enter_context(StoreWriter(folder_of(store), append=True, run=run))
         base = writer.base
-        if isinstance(store, Dataset):
-            base.keeps = store.storage
+        lifetime = finished(store).lifetime if isinstance(store, Dataset) else None
+        base.lifetime = lifetime
         if run is not None and run in writer.runs:
             return Dataset(base)
         numbers = len(base.segment_ends)
@@ -80,8 +80,7 @@ def append_rows(
         reading = Reading(*of, shuffle, DriftMeter(base))
         rows = StagedRows(reading, close=stack.pop_all(), verbose=verbose)
     grown = rows.wait()
-    if isinstance(grown.storage, StoredRows):
-        grown.storage.keeps = base.keeps
+    finished(grown).lifetime = lifetime
     return grown
 
 
@@ -105,14 +104,20 @@ def folder_of(store: str | os.PathLike[str] | Dataset) -> Path | str | os.PathLi
         raise DataError(
             f"append is {type(store).__name__}; pass the path of a store, or its Dataset."
         )
-    if isinstance(store.storage, StagedRows):
-        store.storage.wait()
-    elif not isinstance(store.storage, StoredRows):
+    return finished(store).path
+
+
+def finished(dataset: Dataset) -> StoredRows:
+    """The rows of a store, all of them; a DataError for a view."""
+    storage = dataset.storage
+    if isinstance(storage, StagedRows):
+        storage = storage.wait().storage
+    if not isinstance(storage, StoredRows):
         raise DataError(
             "append= is a part of a data set, or has weights of labels; pass the data set that it "
             "is of."
         )
-    return store.path
+    return storage
 
 
 def _open(

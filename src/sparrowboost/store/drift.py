@@ -21,7 +21,7 @@ from sparrowboost.store.stored import StoredRows
 
 LARGE_PSI = 0.2  # by custom, below 0.1 is no change and from 0.25 on a large one
 LARGE_ODDS = 1.5
-ERRORS = 6  # standard errors: thousands of features are looked at, and none should drift by chance
+ERRORS = 8  # standard errors: thousands of features are looked at, and none should drift by chance
 REFERENCE_BLOCKS = 4  # of each band, that the new rows are compared with
 GROUPS = 10  # of bins, each with a tenth of the values; chance makes more of finer ones
 LEAST, MOST = 5, 20  # features that the manifest has: those of large drift, and at least a few

@@ -78,6 +78,10 @@ class Layout:
         return self.n_features + NUMBER_BYTES * self.n_extra
 
 
+class Lifetime:
+    """A temporary store is removed when nobody refers to this any more."""
+
+
 class StoredRows:
     """The rows of a store on disk, or those that an ingest has stored so far.
 
@@ -128,7 +132,7 @@ class StoredRows:
         self.segment_ends = np.array(ends, np.int64)
         self._appended = [segment["appended"] for segment in segments[1:]]
         self.band_starts: list[float] | None = segments[-1].get("band_starts")
-        self.keeps: Any = None  # what must live as long: it removes a temporary store
+        self.lifetime: Lifetime | None = None  # of a temporary store
         self.block_rows = np.array([block.n_rows for block in self._blocks], np.int64)
         self.block_label = np.array([block.code for block in self._blocks], np.int64)
         self.n_rows = int(self.block_rows.sum())

@@ -39,9 +39,11 @@ from sparrowboost.store.stored import (
     TARGET_VERSION,
     VERSION,
     Layout,
+    Lifetime,
     StoredRows,
     json_pieces,
     manifest_crc,
+    open_store,
     read_manifest,
     segments_of,
 )
@@ -332,8 +334,9 @@ class StoreWriter:
         del manifest  # as large as the one that is read now
         self._remove_leftovers()
         self._unlock()
-        dataset = Dataset(self.path)
+        rows = open_store(self.path)
         if self._temporary:
+            rows.lifetime = Lifetime()
             remove = only_here(shutil.rmtree, self.path, ignore_errors=True)
-            weakref.finalize(dataset.storage, remove)
-        return dataset
+            weakref.finalize(rows.lifetime, remove)
+        return Dataset(rows)
