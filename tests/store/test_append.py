@@ -141,6 +141,7 @@ def test_classes_keep_their_numbers_and_bands(tmp_path, types):
     assert stored_rows(grown) == expected
     counts = [sum(n for (_, y, _), n in expected.items() if y == k) for k in range(12)]
     assert grown.class_rows.tolist() == counts == Dataset(path).class_rows.tolist()
+    assert train(grown, n_estimators=2, sample_size=300, verbose=0).n_trees == 2
     of_class = grown.storage.class_band
     for block in grown.blocks():
         assert (of_class[block.target.astype(int)] == block.label).all()
@@ -165,6 +166,7 @@ def test_numbers_to_predict_go_to_the_bands_of_the_store(tmp_path):
     assert stored_rows(grown) == rows_of(grown, together, weight=None)
     y = together.column("y").to_numpy()
     assert grown.target_span == (y.min(), y.max())
+    assert train(grown, **DRAWN).n_trees == 8
     ranges = [[np.inf, -np.inf] for _ in range(grown.n_bands)]
     for block in grown.blocks():
         low, high = ranges[int(block.label[0])]
@@ -567,6 +569,7 @@ def test_parts_of_a_store_have_rows_of_each_segment(store):
         assert abs(part.block_rows[:end].sum() / part.n_rows - whole) < 0.01
         train(part, **DRAWN)
     assert all(len(part.appended) == 1 for part in split(grown, 0.25))
+    assert train(grown, class_weight="balanced", **DRAWN).n_trees == 8
 
 
 def test_cross_validation_of_an_appended_store(store):

@@ -131,6 +131,7 @@ class FewRows(Pieces):
             self._count()
         else:
             self.block_rows = self.block_label = np.zeros(0, np.int64)
+            self.segment_ends = np.zeros(1, np.int64)
             self.n_rows = 0
 
 

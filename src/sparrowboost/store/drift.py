@@ -17,6 +17,7 @@ from sparrowboost.runtime.budget import NUMBER_BYTES
 from sparrowboost.store.appended import Appended, Change, FeatureDrift, LabelDrift
 from sparrowboost.store.binning import CategoryFeature, Feature, NumberFeature
 from sparrowboost.store.shuffle import Records
+from sparrowboost.store.storage import REGRESSION
 from sparrowboost.store.stored import StoredRows
 
 LARGE_PSI = 0.2  # by custom, below 0.1 is no change and from 0.25 on a large one
@@ -50,7 +51,7 @@ class DriftMeter:
         """Count the rows of some records, of these bands."""
         _count_bins(records, self._counts)
         self._band_rows += np.bincount(codes, minlength=len(self._band_rows))
-        if self._base.task == "regression":
+        if self._base.task == REGRESSION:
             self._target_sum += float(
                 records[:, -NUMBER_BYTES:].copy().view(np.float32).sum(dtype=np.float64)
             )
@@ -98,7 +99,7 @@ class DriftMeter:
 
     def _label_drift(self, class_rows: Sequence[int] | None, mean: float) -> LabelDrift:
         old, new = self._first_bands(), self._band_rows
-        if self._base.task == "regression":
+        if self._base.task == REGRESSION:
             psi, large = stability_index(old.astype(np.float64), new.astype(np.float64))
             return LabelDrift(
                 None, Change(float(mean), float(self._target_sum / new.sum())), psi, large
