@@ -160,13 +160,12 @@ def test_numbers_to_predict_go_to_the_bands_of_the_store(tmp_path):
 
     tables = [some(4_000), some(500), some(500, 100.0), some(1)]
     ingest(tables[0], label="y", task="regression", path=path, verbose=0)
-    for later in tables[1:]:
-        grown = ingest(later, append=path, verbose=0)
+    after_one, *_, grown = [ingest(later, append=path, verbose=0) for later in tables[1:]]
+    assert train(after_one, **DRAWN).n_trees == 8
     together = pa.concat_tables(tables)
     assert stored_rows(grown) == rows_of(grown, together, weight=None)
     y = together.column("y").to_numpy()
     assert grown.target_span == (y.min(), y.max())
-    assert train(grown, **DRAWN).n_trees == 8
     ranges = [[np.inf, -np.inf] for _ in range(grown.n_bands)]
     for block in grown.blocks():
         low, high = ranges[int(block.label[0])]

@@ -74,7 +74,7 @@ def append_rows(
             table = _open(data, base, options, label, weight)
             plan = _plan(table, base, limit, n_jobs, progress)
         row_bytes = float(table.source.row_bytes(base.binning.names))
-        # Equal rows of two segments go to their buckets independently.
+        # With the same number, row i of each segment would go to the same bucket.
         shuffle = int(np.random.SeedSequence([seed, numbers]).generate_state(1, np.uint64)[0] >> 1)
         of = table, base.binning, writer, plan, [all_rows(table.source)], LabelSample(), row_bytes
         reading = Reading(*of, shuffle, DriftMeter(base))
