@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import threading
-from functools import partialmethod
 from pathlib import Path
 
 import numpy as np
@@ -281,7 +280,6 @@ def test_rows_for_a_store_whose_label_was_an_array_bring_theirs(tmp_path):
 
 KILLS = """
 import os, random, signal, sys, time
-from functools import partialmethod
 from pathlib import Path
 from constants import set_constants
 from forks import fork, killed, load, run
@@ -411,14 +409,25 @@ def test_where_there_are_no_locks_the_second_of_two_appends_is_refused(store, mo
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    monkeypatch.setattr(StoreWriter, "_check_lock", lambda self: None)
-    monkeypatch.setattr(StoreWriter, "_remove_leftovers", lambda self: None)
     monkeypatch.setattr(StoreWriter, "end_stage", other_first)
-    shutil.rmtree(store / "scratch", ignore_errors=True)
-    monkeypatch.setattr(Path, "mkdir", partialmethod(Path.mkdir, exist_ok=True))
     with pytest.raises(StoreError, match="was changed while rows were appended; append them again"):
         append(store)
-    assert Dataset(store).n_rows == 3_800
+    assert Dataset(store, verify=True).n_rows == 3_800
+    assert len(os.listdir(store)) == 3
+
+
+def test_an_interrupt_just_after_the_manifest_was_replaced_keeps_the_rows(store, monkeypatch):
+    replace = os.replace
+
+    def interrupted(old, new):
+        replace(old, new)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "replace", interrupted)
+        append(store)
+    assert Dataset(store, verify=True).n_rows == 3_800
+    assert len(os.listdir(store)) == 3
 
 
 def test_damage_of_appended_rows_is_found(store):

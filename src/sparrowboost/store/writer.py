@@ -158,7 +158,8 @@ class StoreWriter:
     def _check_unchanged(self) -> None:
         """Refuse to replace a manifest that another process has written: locks may not work."""
         now = (self.path / MANIFEST).stat()
-        if (now.st_ino, now.st_mtime_ns) != (self._found.st_ino, self._found.st_mtime_ns):
+        unchanged = (now.st_ino, now.st_mtime_ns) == (self._found.st_ino, self._found.st_mtime_ns)
+        if not unchanged or not self._rows.exists():
             raise StoreError(
                 f"{self.path}: the store was changed while rows were appended; append them again."
             )
@@ -185,20 +186,22 @@ class StoreWriter:
                 return
             if self._shuffle is not None:
                 self._shuffle.close()
-            self._remove_leftovers()
+            self._remove_leftovers(own=self._append)
             self._unlock()
             self._remove_folders()
 
-    def _remove_leftovers(self) -> None:
-        """Remove files of this ingest, or of one that was killed, that no finished store needs."""
+    def _remove_leftovers(self, *, own: bool = False) -> None:
+        """Remove files of this ingest, or of one that was killed, that no finished store needs.
+
+        `own`: only those of this ingest; where there are no locks, another one may be under way.
+        """
         names = self._names()
         in_use = set(names) - {self._rows.name} if MANIFEST in names else set()
-        try:
-            manifest = self._base or read_manifest(self.path)
-            in_use = {segment["file"] for segment in segments_of(manifest)}
+        try:  # what is on disk: an interrupt may come just after the manifest was replaced
+            in_use = {segment["file"] for segment in segments_of(read_manifest(self.path))}
         except StoreError:  # missing, damaged or of a newer version: left until it is replaced
             pass
-        for name in names:
+        for name in {self._rows.name, MANIFEST + TEMPORARY} if own else names:
             unused = ROWS.fullmatch(name) is not None and name not in in_use
             if unused or name.endswith(TEMPORARY) or name in PROGRESS:
                 (self.path / name).unlink(missing_ok=True)
@@ -326,9 +329,8 @@ class StoreWriter:
             self._check_unchanged()
         os.replace(temporary, self.path / MANIFEST)
         self._ended = True
-        if self._append:
-            self._base = manifest
-            self._remove_leftovers()
+        if self._append:  # nothing but scratch is left of it
+            shutil.rmtree(self.scratch, ignore_errors=True)
             self._unlock()
             return Dataset(StoredRows(self.path, manifest, self._binning))
         del manifest  # as large as the one that is read now
