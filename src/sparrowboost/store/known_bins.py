@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from sparrowboost.readers.base import ConcatenatedSource
@@ -15,7 +16,8 @@ from sparrowboost.store.dataset import Dataset
 
 def opened(bins_of: Any) -> Any:
     """What to take bins of: a store, where its path is given."""
-    return Dataset(bins_of) if isinstance(bins_of, str | os.PathLike) else bins_of
+    is_folder = isinstance(bins_of, str | os.PathLike) and Path(bins_of).expanduser().is_dir()
+    return Dataset(bins_of) if is_folder else bins_of
 
 
 def binning_of(bins_of: Any, *features: Any) -> Binning:
@@ -23,8 +25,8 @@ def binning_of(bins_of: Any, *features: Any) -> Binning:
     binning = getattr(getattr(bins_of, "model_", bins_of), "binning", None)
     if not isinstance(binning, Binning):
         raise DataError(
-            f"bins_of is {type(bins_of).__name__}; pass a Dataset, the path of a store, or a "
-            "Model, whose bins to use."
+            f"bins_of is {type(bins_of).__name__}; pass a Dataset or a Model, whose bins to use, "
+            "the path of a store, or load_model of that of a model."
         )
     if any(given is not None for given in features):
         raise DataError(
