@@ -203,12 +203,12 @@ def test_a_store_that_was_never_appended_to_is_as_before_and_readers_know_an_app
     ]  # fmt: skip
     append(store)
     grown = json.loads((store / "manifest.json").read_text())
-    assert grown["version"] == 5
+    assert grown["version"] == 6
     assert {name: grown[name] for name in manifest if name not in ("version", "crc32")} == {
         name: manifest[name] for name in manifest if name not in ("version", "crc32")
     }
-    monkeypatch.setattr(sparrowboost.store.stored, "VERSIONS", (2, 3, 4))
-    with pytest.raises(StoreError, match="has store version 5, this Sparrow reads versions 2 to 4"):
+    monkeypatch.setattr(sparrowboost.store.stored, "VERSIONS", (2, 3, 4, 5))
+    with pytest.raises(StoreError, match="has store version 6, this Sparrow reads versions 2 to 5"):
         Dataset(store)
 
 
@@ -249,6 +249,24 @@ def test_weights_for_a_store_without_them_are_refused(tmp_path):
     data = ingest(TABLE, label="y", exclude=["w"], path=tmp_path / "store", verbose=0)
     with pytest.raises(DataError, match="its rows have no weights; leave out weight="):
         append(data)
+
+
+def test_offsets_are_those_of_the_column_that_the_store_has_or_of_one_that_is_named(tmp_path):
+    how = {"label": "y", "exclude": ["color"], "path": tmp_path / "store", "verbose": 0}
+    first = ingest(TABLE, offset="w", **how)
+    grown = ingest(LATER, append=first, verbose=0)
+    assert (first.offset_name, grown.offset_name) == ("w", "w")
+    found = np.sort(np.concatenate([block.offset for block in grown.blocks()]))
+    expected = np.sort(np.concatenate([TABLE["w"].to_numpy(), LATER["w"].to_numpy()]))
+    np.testing.assert_array_equal(found, expected)
+    other = LATER.rename_columns(["x", "count", "color", "z", "y"])
+    with pytest.raises(DataError, match=r"no column 'w'; .* another offset by offset="):
+        ingest(other, append=first, verbose=0)
+    assert ingest(other, offset="z", append=first, verbose=0).n_rows == 4_600
+    assert train(Dataset(first.path), **DRAWN).n_trees == 8
+    plain = ingest(TABLE, **{**how, "path": tmp_path / "plain", "exclude": ["w"]})
+    with pytest.raises(DataError, match="its rows have no offsets; leave out offset="):
+        ingest(LATER, offset="w", append=plain, verbose=0)
 
 
 def test_only_a_store_can_be_appended_to(store, tmp_path):

@@ -18,7 +18,7 @@ from sparrowboost.readers.formats import OpenOptions
 from sparrowboost.readers.known_labels import StoredClasses, StoredTargets
 from sparrowboost.readers.labels import LabelReader
 from sparrowboost.readers.options import ReadOptions
-from sparrowboost.readers.table import ColumnLike, NoColumnError, Table, open_table
+from sparrowboost.readers.table import ColumnLike, NoColumnError, OffsetChoice, Table, open_table
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.memory import release
 from sparrowboost.runtime.progress import Progress, compiling, log, make_progress
@@ -45,6 +45,7 @@ def append_rows(
     *,
     label: ColumnLike,
     weight: ColumnLike,
+    offset: ColumnLike,
     read: ReadOptions,
     limit: int,
     n_jobs: int,
@@ -71,7 +72,7 @@ def append_rows(
             categorical=category_names(base.binning),
         )
         with make_progress(verbose) as progress:
-            table = _open(data, base, options, label, weight)
+            table = _open(data, base, options, label, weight, offset)
             plan = _plan(table, base, limit, n_jobs, progress)
         row_bytes = float(table.source.row_bytes(base.binning.names))
         # With the same number, row i of each segment would go to the same bucket.
@@ -121,7 +122,12 @@ def finished(dataset: Dataset) -> StoredRows:
 
 
 def _open(
-    data: Any, base: StoredRows, options: OpenOptions, label: ColumnLike, weight: ColumnLike
+    data: Any,
+    base: StoredRows,
+    options: OpenOptions,
+    label: ColumnLike,
+    weight: ColumnLike,
+    offset: ColumnLike,
 ) -> Table:
     """The table of new rows, if it has what the store needs."""
     if base.weighted and weight is None:
@@ -134,27 +140,37 @@ def _open(
             f"{base.path}: its rows have no weights; leave out weight= (--weight), or ingest old "
             "and new rows together into a new store."
         )
+    if base.offset_name is None and offset is not None:
+        raise DataError(
+            f"{base.path}: its rows have no offsets; leave out offset= (--offset), or ingest old "
+            "and new rows together into a new store."
+        )
     names = base.binning.names
+    offset = base.offset_name if offset is None else offset
     try:
         table = open_table(
             data,
             options,
             label=base.label_name if label is None else label,
             weight=weight,
+            offset=None if offset is None else OffsetChoice(offset),
             labels=partial(label_reader, base),
             columns=names,
             exclude=(),
         )
     except NoColumnError as error:
+        has_offset = base.offset_name is not None
+        needed = "the label, the offset" if has_offset else "the label"
+        more = ", another offset by offset= (--offset)" if has_offset else ""
         raise NoColumnError(
-            f"{error} Appended rows need the label and all features of {base.path}; another label "
-            "is passed by label= (--label)."
+            f"{error} Appended rows need {needed} and all features of {base.path}; another label "
+            f"is passed by label= (--label){more}."
         ) from None
     known = [column for column in names if column not in table.features]
     if known:
         raise DataError(
             f"{table.source.name}: column {known[0]!r} is a feature of {base.path}, and cannot be "
-            "label or weight."
+            "label, weight or offset."
         )
     named = table.label.external is None and table.label.name != base.label_name
     if named and base.label_name in table.source.columns:

@@ -187,12 +187,13 @@ def ingest(
             path=path, positive=positive, task=task, columns=columns, exclude=exclude,
             categorical=categorical, bins_of=bins_of, overwrite=overwrite, wait=wait,
         )  # fmt: skip
-        named = (label, weight, header, format, seed, *read.of_text())
+        named = (label, weight, offset, header, format, seed, *read.of_text())
         return append_rows(
             data,
             append,
             label=label,
             weight=weight,
+            offset=offset,
             read=read,
             limit=limit,
             n_jobs=n_jobs,

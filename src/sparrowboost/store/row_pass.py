@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrowboost import __version__
-from sparrowboost.readers.formats import RowError
-from sparrowboost.readers.table import AHEAD, CodedBlock, Table, locate
+from sparrowboost.readers.table import AHEAD, CodedBlock, Table, located
 from sparrowboost.runtime.budget import NUMBER_BYTES
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.progress import Progress, Task, log
@@ -136,11 +135,8 @@ class RowPass:
         """A block as records, and its label codes or bands."""
         layout = self.store.layout
         records = np.empty((len(block.codes), layout.row_bytes), np.uint8)
-        try:
+        with located(self.table.source, block.row):  # of bins that were found in other rows
             self.binning.apply(block.batch, records[:, : layout.n_features])
-        except RowError as error:  # of bins that were found in other rows
-            place = locate(self.table.source, block.row + error.row)
-            raise DataError(f"{place}: {error}") from None
         at = layout.n_features
         for numbers in (block.weights, block.offsets, block.targets):
             if numbers is not None:

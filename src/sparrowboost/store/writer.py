@@ -273,7 +273,11 @@ class StoreWriter:
         """What the manifest says of appended rows."""
         span = {"target_span": self.target_span} if self._base.get("target_span") else {}
         return {
-            **{name: said for name, said in about.items() if name not in ("label", "offset", "classes")},
+            **{
+                name: said
+                for name, said in about.items()
+                if name not in ("label", "offset", "classes")
+            },
             **span,
             "rows": sum(block.n_rows for block in self._blocks),
             "file": self._rows.name,
