@@ -258,3 +258,26 @@ def test_a_store_s_part_can_be_what_a_model_goes_on_with(stores, tmp_path):
     assert isinstance(rest, Dataset)
     model = train(most, n_estimators=4, verbose=0)
     assert train(rest, n_estimators=4, init_model=model, verbose=0).n_trees == 8
+
+
+def test_new_rows_may_lack_classes_of_the_model():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3_000, 3))
+    y = np.array(["a", "b", "c", "d"])[
+        np.digitize(X[:, 0] + 0.3 * rng.normal(size=3_000), (-1, 0, 1))
+    ]
+    first = SparrowClassifier(n_estimators=5, random_state=0).fit(X, y)
+    some = y != "b"
+    for attempt in (
+        SparrowClassifier(n_estimators=5, random_state=0).fit(X[some], y[some], init_model=first),
+        SparrowClassifier(n_estimators=5, random_state=0).fit(
+            ingest(X[some], label=y[some], bins_of=first, verbose=0), init_model=first
+        ),
+    ):
+        assert attempt.classes_.tolist() == ["a", "b", "c", "d"]
+        assert attempt.model_.n_trees == 10
+        shares = attempt.predict_proba(X)
+        assert shares.shape == (3_000, 4) and shares[:, 1].mean() < 0.9 * (y == "b").mean()
+        assert np.mean(attempt.predict(X[some]) == y[some]) > 0.75
+    other = ingest(X, label=np.char.upper(y), bins_of=first, verbose=0)  # bins for other labels
+    assert other.classes == ("A", "B", "C", "D")

@@ -200,7 +200,7 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
             **vars(read),
             **params,
         )
-        if not separate:
+        if not separate or init is not None:  # rows with which training goes on may lack a class
             self._learn_labels(dataset)
         self._keep_scores([*history.other_scores, history.scores], best)
         return self

@@ -1,4 +1,4 @@
-"""Labels of rows that are appended to a store: coded as those that it has."""
+"""Labels whose classes or bands are known: those of a store that grows, or of a model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sparrowboost.readers.classes import name_classes
+from sparrowboost.readers.classes import group_classes, name_classes
 from sparrowboost.readers.formats import RowError
 from sparrowboost.readers.labels import Value, check_label_type, different_labels, same_label
 from sparrowboost.readers.targets import Target, TargetReader
@@ -44,6 +44,7 @@ class StoredClasses:
     """
 
     trainable = True
+    whose = "the store, which"
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class StoredClasses:
             row = int(np.argmax(found < 0))
             raise RowError(
                 row,
-                f"label {values[which[row]]!r} is not in the store, which has "
+                f"label {values[which[row]]!r} is not in {self.whose} has "
                 f"{name_classes(self.classes)}; {ADVICE}.",
             )
         self._rows += np.bincount(found, minlength=self.n_classes)
@@ -103,6 +104,47 @@ class StoredClasses:
 
     def order(self) -> npt.NDArray[np.uint8]:
         return np.arange(self.n_bands, dtype=np.uint8)
+
+
+class ModelClasses(StoredClasses):
+    """Reads labels as the classes of a model, of which the rows need not have all, for a new store.
+
+    Parameters
+    ----------
+    name : str
+        The label's.
+    classes : sequence
+        More than two.
+    sample : (n_classes,) int
+        Rows of each class in a sample of the labels, by which bands are found.
+
+    Examples
+    --------
+    >>> reader = ModelClasses("y", ("a", "b", "c"), np.array([3, 0, 9]))
+    >>> reader.read(pa.array(["c", "a"]))
+    (array([0, 1], dtype=uint8), array([2., 0.], dtype=float32))
+    >>> reader.facts
+    {'class_rows': [1, 0, 1], 'class_of': [0, 1, 2], 'class_band': [1, 2, 0]}
+    """
+
+    whose = "the model or store that the bins are of, which"
+
+    def __init__(self, name: str, classes: Sequence[Any], sample: npt.NDArray[np.int64]) -> None:
+        bands = group_classes(np.maximum(sample, 1))
+        share = float(np.bincount(bands, sample).max() / max(sample.sum(), 1))
+        super().__init__(
+            name,
+            classes,
+            largest_share=share,
+            bands=bands.astype(np.int64),
+            codes=np.arange(len(classes)),
+            n_bands=int(bands.max()) + 1,
+        )
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        order = list(range(self.n_classes))
+        return {**super().facts, "class_of": order, "class_band": self._bands.tolist()}
 
 
 class StoredTargets(TargetReader):

@@ -29,10 +29,11 @@ from sparrowboost.store.known_bins import (
     binning_of,
     category_names,
     check_kinds,
+    classes_of,
     opened,
     task_of,
 )
-from sparrowboost.store.label_sample import LabelSample, look_at_labels
+from sparrowboost.store.label_sample import LabelSample, look_at_labels, read_as_known
 from sparrowboost.store.plan import OPENING, IngestPlan
 from sparrowboost.store.reading import Reading
 from sparrowboost.store.resume import describe_run, find_finished
@@ -112,7 +113,8 @@ def ingest(
         always are.
     bins_of : Dataset, path of a store, or Model, optional
         Use its features and their bins instead of finding some: for rows with which the training of
-        a model goes on (`init_model` of `train`).
+        a model goes on (`init_model` of `train`). Of more than two classes, the rows then need not
+        have all.
     append : path of a store, or Dataset, optional
         Add the rows to this store, with its features, bins and classes, all of them or none.
         Whoever has the store open keeps the rows that it had. How the new rows differ from the
@@ -241,6 +243,8 @@ def ingest(
             sample = LabelSample()
             if positive is None:
                 sample = look_at_labels(table, seed, asked=task == CLASSIFICATION)
+            if positive is None and task == CLASSIFICATION and classes_of(bins_of):
+                read_as_known(table, sample, classes_of(bins_of))
             with compiling(progress):
                 warm_up(table.features.values())
             release()

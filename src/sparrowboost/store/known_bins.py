@@ -30,8 +30,8 @@ def binning_of(bins_of: Any, *features: Any) -> Binning:
         )
     if any(given is not None for given in features):
         raise DataError(
-            "bins_of says which columns are features, and which are categories; leave out "
-            "columns, exclude and categorical."
+            "bins_of (or init_model, --init-model) says which columns are features, and which are "
+            "categories; leave out columns, exclude and categorical."
         )
     return binning
 
@@ -40,6 +40,12 @@ def task_of(bins_of: Any) -> str | None:
     """What the labels of the same are."""
     task: str | None = getattr(getattr(bins_of, "model_", bins_of), "task", None)
     return task
+
+
+def classes_of(bins_of: Any) -> tuple[Any, ...]:
+    """The classes of the same, if there are more than two."""
+    classes = getattr(getattr(bins_of, "model_", bins_of), "classes", ())
+    return classes if len(classes) > 2 else ()
 
 
 def category_names(binning: Binning) -> list[str]:

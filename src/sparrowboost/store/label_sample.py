@@ -7,9 +7,10 @@ have other labels than others.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,14 @@ import pyarrow as pa
 from sparrowboost.readers.base import DiscardSample
 from sparrowboost.readers.classes import MAX_CLASSES, ClassReader
 from sparrowboost.readers.formats import RowError
-from sparrowboost.readers.labels import LabelCoder, Value, different_labels, is_number
+from sparrowboost.readers.known_labels import ModelClasses
+from sparrowboost.readers.labels import (
+    LabelCoder,
+    Value,
+    different_labels,
+    is_number,
+    same_label,
+)
 from sparrowboost.readers.table import Table
 from sparrowboost.readers.targets import TargetReader
 from sparrowboost.store.plan import SAMPLE_ROWS, SAMPLING
@@ -84,6 +92,18 @@ def read_as_classes(table: Table, sample: LabelSample) -> None:
     labels = ClassReader(table.label.name)
     labels.set_bands(sample.rows)
     table.labels = labels
+
+
+def read_as_known(table: Table, sample: LabelSample, classes: Sequence[Any]) -> bool:
+    """Let labels be read as those of known classes, if a sample of them has no others."""
+    rows = np.zeros(len(classes), np.int64)
+    for value, count in sample.rows.items():
+        number = next((k for k, known in enumerate(classes) if same_label(known, value)), None)
+        if number is None:
+            return False
+        rows[number] += count
+    table.labels = ModelClasses(table.label.name, classes, rows)
+    return True
 
 
 def read_as_two(table: Table) -> None:
