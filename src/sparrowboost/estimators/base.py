@@ -7,6 +7,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from datetime import datetime
 from numbers import Number
 from typing import Any, ClassVar, Self, Unpack
 
@@ -126,6 +127,8 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         decimal: str = ".",
         thousands: str | None = None,
         date_format: str | Sequence[str] | None = None,
+        table_version: int | str | None = None,
+        as_of: str | datetime | None = None,
     ) -> Self:
         """Train.
 
@@ -160,6 +163,8 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
             neither `eval_set` nor `predict` needs these.
         header, format, delimiter, decimal, thousands, date_format : as in `sparrowboost.ingest`
             For files, also those of `eval_set`.
+        table_version, as_of : as in `sparrowboost.ingest`
+            Of Delta and Iceberg tables by path, also in validation data.
 
         Returns
         -------
@@ -178,6 +183,8 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
             decimal=decimal,
             thousands=thousands,
             date_format=date_format,
+            table_version=table_version,
+            as_of=as_of,
         )
         seed = check_seed(self.random_state)
         columns = y, sample_weight, offset
