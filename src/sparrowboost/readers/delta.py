@@ -58,8 +58,9 @@ def _number(path: Path, version: int | str | None) -> int | None:
 
 def load_as_of(table: Any, path: Path, when: datetime) -> None:
     """Go to the version that was current then; a DataError if there was none yet."""
-    table.load_as_version(when)
-    made = table.history(1)[0].get("timestamp")
+    times = {commit["version"]: commit.get("timestamp") for commit in table.history()}
+    table.load_as_version(when)  # the first one if it is later
+    made = times.get(table.version())
     if made is not None and made > 1000 * when.timestamp():
         first = datetime.fromtimestamp(made / 1000, UTC).isoformat(timespec="milliseconds")
         raise DataError(

@@ -41,11 +41,18 @@ def open_iceberg_folder(path: Path, options: OpenOptions) -> Source:
     metadata = newest_metadata(path) if path.is_dir() else path
     try:
         table = tables.StaticTable.from_metadata(str(metadata.absolute()))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, _failure()) as error:
         raise DataError(
             f"{metadata}: the Iceberg table cannot be read ({first_line(error)})."
         ) from None
     return open_iceberg(table.scan(**_snapshot(table, path, options)), str(path), options)
+
+
+def _failure() -> type[Exception]:
+    """What pyiceberg raises for metadata that it cannot read."""
+    from pyiceberg.exceptions import ValidationError
+
+    return ValidationError
 
 
 def newest_metadata(folder: Path) -> Path:
@@ -106,7 +113,7 @@ def open_iceberg(scan: Any, name: str, options: OpenOptions) -> Source:
 
     try:
         tasks = list(scan.plan_files())
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, _failure()) as error:
         raise DataError(f"{name}: pyiceberg cannot read it ({first_line(error)}).") from None
     schema = schema_to_pyarrow(scan.projection(), include_field_ids=False)
     if not tasks:
