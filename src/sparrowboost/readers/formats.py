@@ -164,7 +164,7 @@ def _open_foreign(data: Any, options: OpenOptions) -> Source:
         )
     if module == "polars" and hasattr(data, "to_arrow") and hasattr(data, "height"):
         return inmemory.from_polars(data)
-    if module == "polars" and hasattr(data, "collect"):
+    if module == "polars" and hasattr(data, "collect_schema"):
         return open_lazy_frame(data, options)
     if module == "datasets" and (hasattr(data, "features") or isinstance(data, dict)):
         return open_hugging_face(data, options)

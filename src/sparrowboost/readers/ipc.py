@@ -290,6 +290,7 @@ def _pieces(reader: pa.RecordBatchReader, plain: pa.Schema, name: str) -> Iterat
 
 def _broken(name: str, error: Exception) -> str:
     why = str(error).split(". Detail: Python exception", maxsplit=1)[0]
+    why = " ".join(why.split())  # some are of several lines
     return f"{name}: the stream failed before its end ({why}); check what produces it."
 
 

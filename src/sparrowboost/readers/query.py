@@ -21,19 +21,19 @@ from sparrowboost.readers.base import Source, read_errors
 from sparrowboost.readers.ipc import spill, spill_stream
 from sparrowboost.readers.optional import first_line, need
 from sparrowboost.runtime.budget import LIBRARIES, Budget
-from sparrowboost.runtime.errors import DataError
-from sparrowboost.runtime.memory import default_limit, held, machine_memory, release
+from sparrowboost.runtime.errors import DataError, MemoryLimitError
+from sparrowboost.runtime.memory import default_limit, format_size, held, machine_memory, release
 
 if TYPE_CHECKING:
     from sparrowboost.readers.formats import OpenOptions
 
+DUCKDB = ("duckdb", "_duckdb")  # modules of its connections and relations
 POSTGRES = ("postgresql", "postgres")
 SQLITE_START, DUCKDB_MARK, DUCKDB_AT = b"SQLite format 3\0", b"DUCK", 8
 # DuckDB keeps to a limit of its own for most of what it holds. It gets half of what is free, and
 # each of its threads needs some. The other half is for what it does not count, and for batches.
 MIN_DUCKDB_BYTES, THREAD_BYTES = 48_000_000, 64_000_000
 DUCKDB_SHARE = 0.5
-DUCKDB_ROWS = 16_384  # of a batch
 POSTGRES_BYTES = 4 << 20  # of a batch
 FETCHED_VALUES, MIN_FETCHED_ROWS = 1 << 16, 64  # of SQLite at a time
 # What SQLite calls the types of values, such that the greater one holds the values of both.
@@ -110,10 +110,9 @@ def open_query(query: Query, options: OpenOptions) -> Source:
         return _from_duckdb(query, path, options)
     if database is None:
         return _from_duckdb(query, None, options)
-    if _module(database) in ("duckdb", "_duckdb"):
+    if _module(database) in DUCKDB:
         with _said(query, Exception):
-            rows = database.cursor().execute(query.text)
-        return open_cursor(rows, query.name, options)
+            return _spill_relation(query, database, options)
     if hasattr(database, "adbc_get_info"):
         return _from_adbc(query, database, options)
     raise DataError(
@@ -124,7 +123,7 @@ def open_query(query: Query, options: OpenOptions) -> Source:
 
 def is_cursor(data: Any) -> bool:
     """Whether this is a cursor or connection of a database."""
-    if _module(data) in ("duckdb", "_duckdb"):
+    if _module(data) in DUCKDB:
         return not hasattr(data, "__arrow_c_stream__")
     return (
         hasattr(data, "fetch_record_batch")
@@ -135,26 +134,24 @@ def is_cursor(data: Any) -> bool:
 
 def open_cursor(data: Any, name: str, options: OpenOptions) -> Source:
     """The result of a query that a cursor, or a connection of DuckDB, has executed."""
-    if hasattr(data, "to_arrow_reader"):  # DuckDB
-        with _said_as(name, Exception):
-            rows = data.to_arrow_reader(DUCKDB_ROWS)
-    elif _module(data) in ("duckdb", "_duckdb") and hasattr(data, "fetch_record_batch"):
-        with _said_as(name, Exception):
-            rows = data.fetch_record_batch(DUCKDB_ROWS)
-    elif hasattr(data, "fetch_record_batch"):
+    if _module(data) in DUCKDB:  # it would copy what it has executed
+        raise DataError(
+            f"{name}: pass a query of it, connection.sql(query) or sparrowboost.sql(query, "
+            "connection), which is computed while it is read."
+        )
+    if hasattr(data, "fetch_record_batch"):
         with _said_as(name, Exception):
             rows = data.fetch_record_batch()
-    elif hasattr(data, "adbc_get_info") or not hasattr(data, "fetchmany"):
+        return _spill(rows, name, options)
+    if hasattr(data, "adbc_get_info") or not hasattr(data, "fetchmany"):
         raise DataError(
             f"{name}: is a connection; pass sparrowboost.sql(query, connection), or a cursor that "
             "has executed a query."
         )
-    else:
-        raise DataError(
-            f"{name}: this cursor does not give Arrow batches; pass one of an ADBC driver, or for "
-            "DuckDB, SQLite and PostgreSQL sparrowboost.sql(query, database)."
-        )
-    return _spill(rows, name, options)
+    raise DataError(
+        f"{name}: this cursor does not give Arrow batches; pass one of an ADBC driver, or for "
+        "DuckDB, SQLite and PostgreSQL sparrowboost.sql(query, database)."
+    )
 
 
 def _module(data: Any) -> str:
@@ -195,13 +192,38 @@ def _from_duckdb(query: Query, path: Path | None, options: OpenOptions) -> Sourc
         "memory_limit": f"{memory}B",
         "threads": max(1, min(os.cpu_count() or 1, memory // THREAD_BYTES)),
         "temp_directory": str(options.scratch / "duckdb"),
+        "python_enable_replacements": False,  # a table is not a variable of the caller
     }
-    with _said(query, duckdb.Error):
-        connection = duckdb.connect(
-            ":memory:" if path is None else str(path), read_only=path is not None, config=config
-        )
-    with closing(connection), _said(query, duckdb.Error):
-        return spill_stream(connection.sql(query.text), query.name, options.scratch, options.check)
+    with _said(query, duckdb.Error), closing(duckdb.connect(config=config)) as connection:
+        if path is not None:
+            # Attached, not opened: a connection to the file itself would have to agree with others
+            # that this process has, and would wait for their results for ever.
+            place = str(path.absolute()).replace("'", "''")
+            connection.execute(f"attach '{place}' as given (read_only)")
+            connection.execute("use given")
+        try:
+            return _spill_relation(query, connection, options)
+        except duckdb.OutOfMemoryException:
+            raise _too_large(query, memory) from None
+        except DataError as error:
+            if "Out of Memory" in str(error):
+                raise _too_large(query, memory) from None
+            raise
+
+
+def _spill_relation(query: Query, connection: Any, options: OpenOptions) -> Source:
+    rows = connection.sql(query.text)
+    if rows is None:
+        raise DataError(f"{query.name}: has no rows to read; give a SELECT.")
+    return spill_stream(rows, query.name, options.scratch, options.check)
+
+
+def _too_large(query: Query, memory: int) -> MemoryLimitError:
+    return MemoryLimitError(
+        f"{query.name}: does not fit in the {format_size(memory)} that DuckDB gets, which is half "
+        "of what memory_limit (--memory) leaves free; give more, or write its result to Parquet "
+        "with DuckDB before."
+    )
 
 
 # -- SQLite ----------------------------------------------------------------------------------------
