@@ -14,6 +14,7 @@ from sparrowboost.readers.inmemory import polars_schema
 from sparrowboost.readers.ipc import open_arrow, spill
 from sparrowboost.readers.optional import first_line, reserve
 from sparrowboost.runtime.errors import DataError
+from sparrowboost.runtime.memory import drop_pages, mappings_of
 
 if TYPE_CHECKING:
     from sparrowboost.readers.formats import OpenOptions
@@ -68,9 +69,14 @@ def open_hugging_face(data: Any, options: OpenOptions) -> Source:
         )
     schema = data.features.arrow_schema.remove_metadata()
 
+    # Its files are mapped into memory as long as the data set lives.
+    files = {file["filename"] for file in getattr(data, "cache_files", ())}
+    areas = [area for file in files for area in mappings_of(file)]
+
     def batches() -> Iterator[pa.RecordBatch]:
         for part in data.with_format("arrow").iter(BATCH_ROWS):
             yield from part.cast(schema).to_batches()
+            drop_pages(areas)
 
     reader = pa.RecordBatchReader.from_batches(schema, batches())
     return spill(reader, name, options.scratch, options.check)
