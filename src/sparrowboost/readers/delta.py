@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sparrowboost.readers.formats import OpenOptions
 
 # Measured: what deltalake's engine holds while it reads a table with deletion vectors.
-SCAN_BYTES = 200_000_000
+SCAN_BYTES = 280_000_000
 
 
 def open_delta_folder(path: Path, options: OpenOptions) -> Source:

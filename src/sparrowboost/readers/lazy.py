@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 16_384
 # Measured: what polars holds while it scans Parquet and filters. Sorting and joining take more.
-POLARS_BYTES = 200_000_000
+POLARS_BYTES = 300_000_000
 STATE, SPLITS = "state.json", "dataset_dict.json"  # of a folder that Hugging Face's library saved
 
 
