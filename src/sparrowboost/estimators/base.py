@@ -42,6 +42,7 @@ from sparrowboost.readers.inputs import (
     renamed,
 )
 from sparrowboost.readers.options import ReadKeywords, ReadOptions
+from sparrowboost.readers.query import Query
 from sparrowboost.readers.table import name_list
 from sparrowboost.report.history import History
 from sparrowboost.runtime.errors import DataError
@@ -290,7 +291,7 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
             self._learn_columns(X)
             return X, limit
         # As in ingest, data that the caller holds does not count.
-        held = 0 if is_files(X) or isinstance(X, np.memmap) else rss()
+        held = 0 if is_files(X) or isinstance(X, np.memmap | Query) else rss()
         by_name = bool(exclude)
         if init is not None and is_frame(X):  # ingest with bins_of finds columns by name
             by_name |= [str(name) for name in column_names(X) or ()] != init.feature_names
