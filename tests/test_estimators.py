@@ -749,7 +749,6 @@ def test_wrong_input_is_reported(numbers, frame, tmp_path):
         ((X, y), {"eval_set": (X, y, y, y, y)}, "5 parts"),
         ((X, y), {"eval_set": (X[:, :2], y)}, "2 features"),
         ((X, y), {"eval_set": (X, np.where(y, "a", "b"))}, "not in the training data"),
-        ((pl.from_pandas(frame).lazy(), "y"), {}, "LazyFrame has no rows yet"),
         (
             (pd.DataFrame(X).rename(columns=lambda c: f"c{c // 2}"), y),
             {},

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sparrowboost.model.model import Model as Model
     from sparrowboost.model.model import load_model as load_model
     from sparrowboost.model.predictions import write_predictions as write_predictions
+    from sparrowboost.readers.query import sql as sql
     from sparrowboost.report.history import History as History
     from sparrowboost.report.page import write_report as write_report
     from sparrowboost.runtime.errors import DataError as DataError
@@ -59,6 +60,7 @@ _HOME = {
     "ingest": "store.ingest",
     "load_model": "model.model",
     "plan": "learner.training",
+    "sql": "readers.query",
     "train": "learner.training",
     "write_predictions": "model.predictions",
     "write_report": "report.page",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,8 @@ def cv(
     decimal: str = ".",
     thousands: str | None = None,
     date_format: str | Sequence[str] | None = None,
+    table_version: int | str | None = None,
+    as_of: str | datetime | None = None,
     n_folds: int = 5,
     class_weight: str | Mapping[Any, float] | None = None,
     memory_limit: int | float | str | None = None,
@@ -109,6 +112,8 @@ def cv(
         None for a Dataset, which has its own.
     header, format, delimiter, decimal, thousands, date_format : as in `ingest`
         For files.
+    table_version, as_of : as in `ingest`
+        Of Delta and Iceberg tables by path.
     n_folds : int
         Number of folds. 5, as in scikit-learn.
     class_weight : as in `train`
@@ -145,6 +150,8 @@ def cv(
             decimal=decimal,
             thousands=thousands,
             date_format=date_format,
+            table_version=table_version,
+            as_of=as_of,
             memory_limit=memory_limit,
             n_jobs=n_jobs,
             random_state=seed,

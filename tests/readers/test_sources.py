@@ -340,22 +340,6 @@ def test_a_file_given_twice_is_refused(tmp_path):
     fails(tmp_path, "b.parquet", "given twice (also as", "a.parquet")
 
 
-def test_columns_held_by_folder_names_are_not_lost(tmp_path):
-    for k in (1, 2):
-        path = tmp_path / "t" / f"k={k}" / "part.parquet"
-        path.parent.mkdir(parents=True)
-        pq.write_table(TABLE[(k - 1) * 500 : k * 500], path)
-    fails(tmp_path / "t", "'k=1'", "partitioning='hive'")
-    fails(str(tmp_path / "t" / "*" / "*.parquet"), "'k=1'", "partitioning='hive'")
-    # One such folder by its name is a table without that column.
-    check(ingest(tmp_path / "t" / "k=1", label="y", verbose=0), TABLE[:500])
-    check(ingest(str(tmp_path / "t" / "k=1" / "*"), label="y", verbose=0), TABLE[:500])
-    hive = pds.dataset(tmp_path / "t", partitioning="hive")
-    dataset = ingest(hive, label="y", verbose=0)
-    assert dataset.feature_names == ["x", "count", "color", "w", "k"]
-    check(dataset, hive.to_table())
-
-
 def test_paths_that_the_system_refuses_are_named_with_the_reason(tmp_path, monkeypatch):
     fails("x" * 5_000 + ".svm", "cannot be read", "name too long")
     fails("~no_such_user/x.svm", "~no_such_user")

@@ -42,7 +42,7 @@ def check_outputs(args: argparse.Namespace) -> None:
             raise DataError(f"{path}: the folder {file.parent} does not exist or is not writable.")
         if file.is_dir():
             raise DataError(f"{path}: is a folder; give the name of a file.")
-        if not is_store(args.data[0]):
+        if args.data and not is_store(args.data[0]):
             check_apart(file, args.data)
         check_apart(file, args.valid)
     _check_scratch(args)

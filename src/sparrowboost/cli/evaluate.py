@@ -7,14 +7,15 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from sparrowboost.cli.options import (
-    FILES,
     SOME_BLOCKS,
     add_command,
+    add_data,
     add_format,
     add_json,
     add_memory,
     add_offset,
     add_quiet,
+    given_data,
     reading,
     verbose,
 )
@@ -46,7 +47,7 @@ def add_to(commands: Any) -> None:
         "sparrow evaluate model.json test.parquet --json",
     )
     parser.add_argument("model", help="model file")
-    parser.add_argument("data", nargs="+", help=FILES)
+    add_data(parser)
     parser.add_argument(
         "--label", metavar="COLUMN", help="label column (default: as in the training data)"
     )
@@ -65,7 +66,7 @@ def run(args: argparse.Namespace) -> None:
 
     result = evaluate(
         load_model(args.model),
-        args.data,
+        given_data(args),
         label=args.label,
         weight=args.weight,
         offset=args.offset,

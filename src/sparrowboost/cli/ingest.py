@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from sparrowboost.cli.checks import is_store
 from sparrowboost.cli.options import (
-    FILES,
     add_columns,
     add_command,
+    add_data,
     add_jobs,
     add_json,
     add_memory,
     add_quiet,
     add_seed,
+    given_data,
     names,
     reading,
     verbose,
@@ -37,7 +38,7 @@ def add_to(commands: Any) -> None:
         "Convert files to a shuffled, binned store, in bounded memory.",
         "sparrow ingest 'data/*.parquet' --label clicked --memory 512MB -o store/",
     )
-    parser.add_argument("data", nargs="+", help=FILES)
+    add_data(parser)
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument("-o", "--output", metavar="STORE", help="folder of the new store")
     target.add_argument(
@@ -87,7 +88,7 @@ def ingest_to(
     from sparrowboost.store.ingest import ingest
 
     return ingest(
-        args.data,
+        given_data(args),
         label=args.label,
         path=path,
         weight=args.weight,

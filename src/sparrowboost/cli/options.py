@@ -9,9 +9,13 @@ from typing import Any
 from sparrowboost.runtime.logs import FORMATS
 
 LOG_FORMAT = "SPARROW_LOG_FORMAT"
-FILES = "files, glob patterns or folders: Parquet, CSV, Arrow, libsvm or .npy"
+FILES = (
+    "files, glob patterns or folders: Parquet, CSV, JSON lines, Arrow, ORC, libsvm or .npy; Delta "
+    "or Iceberg tables"
+)
 SOME_BLOCKS = "none; a few blocks of rows are held"
 READING = ("header", "format", "delimiter", "decimal", "thousands", "date_format")
+TABLES = ("table_version", "as_of")
 
 
 def add_command(
@@ -149,17 +153,56 @@ def add_format(parser: Any) -> None:
         action="append",
         help="how CSV files write dates, such as %%d.%%m.%%Y; may be repeated (ISO 8601 is known)",
     )
+    parser.add_argument(
+        "--table-version",
+        metavar="N",
+        help="version of Delta tables; snapshot, branch or tag of Iceberg tables (default: the "
+        "current one)",
+    )
+    parser.add_argument(
+        "--as-of", metavar="TIME", help="the version of such tables that was current at this time"
+    )
+
+
+def add_data(parser: Any, what: str = FILES) -> None:
+    """The rows: files, or the result of a query."""
+    parser.add_argument("data", nargs="*", help=what)
+    parser.add_argument(
+        "--sql", metavar="QUERY", help="instead of files, the rows of a query (a SELECT)"
+    )
+    parser.add_argument(
+        "--database",
+        metavar="FILE",
+        help="what answers the query: a file of DuckDB or SQLite, or a postgresql:// address "
+        "(default: DuckDB, for queries of files)",
+    )
+
+
+def given_data(args: argparse.Namespace) -> Any:
+    """The files of a call, or its query."""
+    from sparrowboost.readers.query import sql
+    from sparrowboost.runtime.errors import DataError
+
+    if args.sql is not None and args.data:
+        raise DataError(f"give either files ({args.data[0]}) or --sql, not both.")
+    if args.sql is not None:
+        return sql(args.sql, args.database)
+    if args.database is not None:
+        raise DataError("--database answers a query; give one with --sql.")
+    if not args.data:
+        raise DataError("give files to read, or a query with --sql.")
+    return args.data
 
 
 def reading(args: argparse.Namespace) -> dict[str, Any]:
     """How files are read, as the library's keywords."""
-    return {name: getattr(args, name) for name in READING}
+    return {name: getattr(args, name) for name in (*READING, *TABLES)}
 
 
 def given_to_read(args: argparse.Namespace) -> list[str]:
     """The options that say how files are read, of those that were given."""
     given = ["format"] * (args.format is not None) + ["no-header"] * (not args.header)
-    others = ("delimiter", "thousands", "date_format")
+    others = ("delimiter", "thousands", "date_format", *TABLES)
     given += [name.replace("_", "-") for name in others if getattr(args, name) is not None]
     return given + ["decimal"] * (args.decimal != ".")
 

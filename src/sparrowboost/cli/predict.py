@@ -6,14 +6,15 @@ import argparse
 from typing import Any
 
 from sparrowboost.cli.options import (
-    FILES,
     SOME_BLOCKS,
     add_command,
+    add_data,
     add_format,
     add_jobs,
     add_memory,
     add_offset,
     add_quiet,
+    given_data,
     names,
     reading,
     verbose,
@@ -30,7 +31,7 @@ def add_to(commands: Any) -> None:
         "sparrow predict model.json 'new/*.parquet' --keep id -o predictions.parquet",
     )
     parser.add_argument("model", help="model file")
-    parser.add_argument("data", nargs="+", help=FILES)
+    add_data(parser)
     parser.add_argument(
         "-o", "--output", metavar="FILE", required=True, help="file to write: .parquet or .csv"
     )
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> None:
 
     n = write_predictions(
         load_model(args.model),
-        args.data,
+        given_data(args),
         args.output,
         columns=[*DEFAULTS, "score"] if args.score else None,
         keep=names(args.keep) or (),

@@ -16,11 +16,13 @@ from sparrowboost.cli.options import (
     FILES,
     add_columns,
     add_command,
+    add_data,
     add_jobs,
     add_json,
     add_memory,
     add_quiet,
     add_seed,
+    given_data,
     reading,
     verbose,
 )
@@ -44,7 +46,7 @@ def add_to(commands: Any) -> None:
         "Train a model on files or on a store, in bounded memory. Ctrl-C saves the trees so far.",
         "sparrow train 'data/*.parquet' --label clicked --memory 1GB -o model.json",
     )
-    parser.add_argument("data", nargs="+", help=f"folder of a store; or {FILES}")
+    add_data(parser, f"folder of a store; or {FILES}")
     parser.add_argument(
         "-o", "--output", metavar="MODEL", required=True, help="model file: .json or .json.gz"
     )
@@ -93,6 +95,7 @@ def run(args: argparse.Namespace) -> None:
 
     start, params = time.perf_counter(), learner_params(args)
     Params.make(**params)  # report what is wrong before any row is read
+    given_data(args)
     check_validation(args)
     check_outputs(args)
     dataset = _open(args)
@@ -110,7 +113,7 @@ def _open(args: argparse.Namespace) -> Dataset:
     """The store that was given, or a temporary one made from the files that were."""
     from sparrowboost.store.dataset import Dataset
 
-    if is_store(args.data[0]):
+    if args.data and is_store(args.data[0]) and args.sql is None:
         check_store_options(args)
         return Dataset(args.data[0])
     if args.checkpoint is None:
@@ -253,5 +256,5 @@ def _write_about(
     if args.report:
         from sparrowboost.report.page import write_report
 
-        about = {"model file": args.output, "data": " ".join(args.data)}
+        about = {"model file": args.output, "data": " ".join(args.data) or args.sql}
         write_report(args.report, model, history, dataset=dataset, params=params, about=about)

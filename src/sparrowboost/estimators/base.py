@@ -7,6 +7,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from datetime import datetime
 from numbers import Number
 from typing import Any, ClassVar, Self, Unpack
 
@@ -41,6 +42,7 @@ from sparrowboost.readers.inputs import (
     renamed,
 )
 from sparrowboost.readers.options import ReadKeywords, ReadOptions
+from sparrowboost.readers.query import Query
 from sparrowboost.readers.table import name_list
 from sparrowboost.report.history import History
 from sparrowboost.runtime.errors import DataError
@@ -126,6 +128,8 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         decimal: str = ".",
         thousands: str | None = None,
         date_format: str | Sequence[str] | None = None,
+        table_version: int | str | None = None,
+        as_of: str | datetime | None = None,
     ) -> Self:
         """Train.
 
@@ -160,6 +164,8 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
             neither `eval_set` nor `predict` needs these.
         header, format, delimiter, decimal, thousands, date_format : as in `sparrowboost.ingest`
             For files, also those of `eval_set`.
+        table_version, as_of : as in `sparrowboost.ingest`
+            Of Delta and Iceberg tables by path, also in validation data.
 
         Returns
         -------
@@ -178,6 +184,8 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
             decimal=decimal,
             thousands=thousands,
             date_format=date_format,
+            table_version=table_version,
+            as_of=as_of,
         )
         seed = check_seed(self.random_state)
         columns = y, sample_weight, offset
@@ -283,7 +291,7 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
             self._learn_columns(X)
             return X, limit
         # As in ingest, data that the caller holds does not count.
-        held = 0 if is_files(X) or isinstance(X, np.memmap) else rss()
+        held = 0 if is_files(X) or isinstance(X, np.memmap | Query) else rss()
         by_name = bool(exclude)
         if init is not None and is_frame(X):  # ingest with bins_of finds columns by name
             by_name |= [str(name) for name in column_names(X) or ()] != init.feature_names

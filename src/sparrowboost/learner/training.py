@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from sparrowboost.learner.boost import boost
@@ -70,6 +71,8 @@ def train(
     decimal: str = ".",
     thousands: str | None = None,
     date_format: str | Sequence[str] | None = None,
+    table_version: int | str | None = None,
+    as_of: str | datetime | None = None,
     class_weight: str | Mapping[Any, float] | None = None,
     callbacks: Iterable[Callback] = (),
     memory_limit: int | float | str | None = None,
@@ -95,6 +98,8 @@ def train(
         paths is one set.
     header, format, delimiter, decimal, thousands, date_format : as in `ingest`
         Of files of validation data.
+    table_version, as_of : as in `ingest`
+        Of Delta and Iceberg tables by path, also in validation data.
     class_weight : "balanced" or dict of label to float, optional
         Factors of the rows' weights, at most 1e12, of validation rows, too. "balanced" lets both
         labels weigh the same. Probabilities are then those of data in which labels are as frequent
@@ -147,6 +152,8 @@ def train(
         decimal=decimal,
         thousands=thousands,
         date_format=date_format,
+        table_version=table_version,
+        as_of=as_of,
     )
     if not isinstance(dataset, Dataset):
         raise DataError(f"train takes a Dataset, got {type(dataset).__name__}; call ingest first.")

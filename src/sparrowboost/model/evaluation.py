@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -132,6 +133,8 @@ def evaluate(
     decimal: str = ".",
     thousands: str | None = None,
     date_format: str | Sequence[str] | None = None,
+    table_version: int | str | None = None,
+    as_of: str | datetime | None = None,
     memory_limit: int | float | str | None = None,
     verbose: int = 1,
 ) -> Evaluation | RegressionEvaluation | ClassEvaluation:
@@ -146,6 +149,7 @@ def evaluate(
     weight : like label, optional
     offset : as in `Model.decision_function`
     header, format, delimiter, decimal, thousands, date_format : as in `ingest`
+    table_version, as_of : as in `ingest`
     memory_limit : int or str, optional
         Peak memory of the process, such as "512MB"; a limit that is too small is refused before any
         row is read. Default: no limit, and blocks of 16,384 rows.
@@ -176,6 +180,8 @@ def evaluate(
         decimal=decimal,
         thousands=thousands,
         date_format=date_format,
+        table_version=table_version,
+        as_of=as_of,
     )
     label = model.label_name if label is None else label
     limit = None

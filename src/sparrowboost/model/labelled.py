@@ -41,7 +41,8 @@ def read_labelled(
     binning, loss = ensemble.binning, ensemble.regression
     with TemporaryFolder("valid", needed=False) as scratch:
         columns = column_names(binning, data)
-        options = open_options(binning, columns, scratch, read)
+        budget = budget or BlockBudget(None, 1)
+        options = open_options(binning, columns, scratch, read, limit=budget.limit)
         table = open_table(
             data,
             replace(options, check=lambda source: check_kinds(binning, source, columns)),
@@ -54,7 +55,6 @@ def read_labelled(
         )
         check_kinds(binning, table.source, columns)
         row = 0
-        budget = budget or BlockBudget(None, 1)
         plan = budget.plan(table.source, table.read_columns, len(binning.features))
         reader = plan.reader(table.source, binning, columns, scratch, table.others)
         with closing(table.blocks(plan.rows, None, reader)) as blocks:

@@ -219,13 +219,13 @@ class BlockBudget:
     def __init__(
         self, limit: int | None, n_jobs: int, others: Mapping[str, int] | None = None
     ) -> None:
-        self._limit, self._n_jobs = limit, n_jobs
+        self.limit, self._n_jobs = limit, n_jobs
         self._others = {"results": RESULT_BYTES} if others is None else others
         self._blocks = blocks_in_flight(AHEAD, n_jobs)
 
     def plan(self, source: Source, columns: Sequence[str], n_features: int) -> BlockPlan:
         """How to read these columns; a MemoryLimitError names a limit that suffices."""
-        if self._limit is None:
+        if self.limit is None:
             return BlockPlan(BLOCK_ROWS)
         # Texts may be long: what they take is measured.
         values = max(source.row_bytes(columns), VALUE_BYTES * len(columns))
@@ -237,12 +237,12 @@ class BlockBudget:
         if not source.in_memory:
             reading = least_reading(source, columns)
             parts |= {LIBRARIES: held(), "reading": reading}
-            Budget(self._limit, parts).check()
-            free = self._limit - sum(parts.values()) + reading
+            Budget(self.limit, parts).check()
+            free = self.limit - sum(parts.values()) + reading
             apart = plan_columns(source, columns, max(reading, free // 2), self._n_jobs)
             parts["reading"] = source.reading_bytes(columns) if apart is None else apart.n_bytes
-        Budget(self._limit, parts).check()
-        free = self._limit - sum(parts.values()) + parts["blocks on the way"]
+        Budget(self.limit, parts).check()
+        free = self.limit - sum(parts.values()) + parts["blocks on the way"]
         return BlockPlan(min(BLOCK_ROWS, int(free / row_bytes)), apart)
 
 
@@ -265,6 +265,7 @@ def open_options(
     scratch: Path,
     read: ReadOptions,
     keep: Sequence[str] = (),
+    limit: int | None = None,
 ) -> OpenOptions:
     """How to open a source in which the known features have these names."""
     check_format(read.format)
@@ -275,6 +276,8 @@ def open_options(
         read=read,
         categorical=[name for f, name in features if isinstance(f, CategoryFeature)],
         text=[name for name in keep if name not in names],
+        needed=[*names, *keep],
+        limit=limit,
     )
 
 
@@ -299,13 +302,14 @@ def read_features(
         check_kinds(binning, source, names)
 
     as_text = [name for name in keep if name != offset.name]
-    options = open_options(binning, names, scratch, read, as_text)
+    budget = budget or BlockBudget(None, 1)
+    options = open_options(binning, names, scratch, read, as_text, budget.limit)
     source = open_source(data, replace(options, check=check))
     check(source)
     column = offset.find(source)
     others = [*keep, *([column.name] if column is not None and column.external is None else [])]
     columns = list(dict.fromkeys([*names, *others]))
-    plan = (budget or BlockBudget(None, 1)).plan(source, columns, len(names))
+    plan = budget.plan(source, columns, len(names))
     blocks = plan.reader(source, binning, names, scratch, others)
     row = 0
     for batch in blocks(columns, plan.rows, None):

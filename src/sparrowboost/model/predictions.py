@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -52,6 +53,8 @@ def write_predictions(
     decimal: str = ".",
     thousands: str | None = None,
     date_format: str | Sequence[str] | None = None,
+    table_version: int | str | None = None,
+    as_of: str | datetime | None = None,
     memory_limit: int | float | str | None = None,
     n_jobs: int | None = None,
     verbose: int = 1,
@@ -76,6 +79,7 @@ def write_predictions(
         not features are kept as text.
     offset : as in `Model.decision_function`
     header, format, delimiter, decimal, thousands, date_format : as in `ingest`
+    table_version, as_of : as in `ingest`
     memory_limit : int or str, optional
         Peak memory of the process, such as "512MB"; a limit that is too small is refused before any
         row is read. Default: no limit, and blocks of 16,384 rows.
@@ -108,6 +112,8 @@ def write_predictions(
         decimal=decimal,
         thousands=thousands,
         date_format=date_format,
+        table_version=table_version,
+        as_of=as_of,
     )
     allowed = COLUMNS if model.regression is None else NUMBER_COLUMNS
     default = [name for name in DEFAULTS if name in allowed]

@@ -10,8 +10,9 @@ Other packages use:
     columns    kinds of columns, through `formats`
     arrays     Arrow arrays as numpy arrays and back
     base       what a `Source` is, and sources made of others
+    query      sql: a query as data
     notation   whether texts look like numbers or dates, and how to read them as such
 
-The readers of single formats (csv, ipc, libsvm, npy, parquet) are for `formats` alone. Nothing here
-knows of bins or models.
+The readers of single formats (csv, delta, iceberg, ipc, jsonlines, lazy, libsvm, npy, orc, parquet)
+are for `formats` alone. Nothing here knows of bins or models.
 """

@@ -6,13 +6,15 @@ knows only these kinds:
     float32, float64    numbers as they are (NaN and null: missing)
     int64, uint64       whole numbers, kept exact beyond 2**53
     time                dates, times and durations, as int64 microseconds
-    category            strings, dictionaries, or any column that the user calls categorical
+    category            strings, dictionaries, UUIDs and other bytes of fixed size, or any column
+                        that the user calls categorical
     null                a column without a type, because it has no values
 """
 
 from __future__ import annotations
 
 from typing import Literal
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -55,10 +57,25 @@ def kind_of(name: str, type_: pa.DataType) -> Kind:
         return "null"
     if is_text(type_) or (pt.is_dictionary(type_) and not pt.is_nested(type_.value_type)):
         return "category"
+    if pt.is_fixed_size_binary(type_) or _is_uuid(type_):
+        return "category"
+    if isinstance(type_, pa.BaseExtensionType):
+        return kind_of(name, type_.storage_type)
+    if pt.is_nested(type_):
+        raise DataError(
+            f"column {name!r} has type {type_}, with several values in a row; flatten it into "
+            "columns of their own (in SQL, or a struct with pyarrow's Table.flatten()), or leave "
+            f"it out with exclude=[{name!r}] (--exclude {name})."
+        )
     raise DataError(
         f"column {name!r} has type {type_}, which is neither a number, a date nor a category; "
         "leave it out with exclude=, or convert it first."
     )
+
+
+def _is_uuid(type_: pa.DataType) -> bool:
+    """Whether values of this type are UUIDs (older versions of pyarrow have no such type)."""
+    return isinstance(type_, pa.BaseExtensionType) and type_.extension_name == "arrow.uuid"
 
 
 def is_text(type_: pa.DataType) -> bool:
@@ -82,6 +99,7 @@ def numbers(name: str, array: pa.Array) -> tuple[Numbers, Mask | None]:
 
     Values keep the column's own width, so that small integers stay small.
     """
+    array = stored(array)
     type_ = array.type
     if pt.is_dictionary(type_):
         array = array.dictionary_decode()
@@ -102,6 +120,11 @@ def numbers(name: str, array: pa.Array) -> tuple[Numbers, Mask | None]:
     if array.null_count and not pt.is_floating(array.type):
         mask = nulls(array)
     return to_numpy(array, fill=0 if mask is not None else np.nan), mask
+
+
+def stored(array: pa.Array) -> pa.Array:
+    """An array of an extension type as it is stored; any other unchanged."""
+    return array.storage if isinstance(array.type, pa.BaseExtensionType) else array
 
 
 def _microseconds(array: pa.Array) -> pa.Array:
@@ -151,11 +174,30 @@ def categories(name: str, array: pa.Array) -> pa.DictionaryArray:
     """
     if pt.is_dictionary(array.type) and pt.is_string(array.type.value_type):
         return array
+    uuid = _is_uuid(array.type)
+    array = stored(array)
     if pt.is_nested(array.type):
         raise DataError(f"column {name!r} of type {array.type} cannot be read as categories.")
     if not pt.is_dictionary(array.type):
         array = array.dictionary_encode()
-    return pa.DictionaryArray.from_arrays(array.indices, _as_strings(name, array.dictionary))
+    words = _uuid_words(array.dictionary) if uuid else _as_strings(name, array.dictionary)
+    return pa.DictionaryArray.from_arrays(array.indices, words)
+
+
+def _uuid_words(values: pa.Array) -> pa.Array:
+    """16 bytes each as UUIDs are usually written."""
+    return strings([None if v is None else str(UUID(bytes=v)) for v in values.to_pylist()])
+
+
+def _text_or_hex(value: bytes | None) -> str | None:
+    """Bytes of fixed size: the text that they are, without what fills it up, or hexadecimal."""
+    if value is None:
+        return None
+    try:
+        text = value.rstrip(b"\0").decode()
+    except UnicodeDecodeError:
+        return value.hex()
+    return text if text.isprintable() else value.hex()
 
 
 def _as_strings(name: str, values: pa.Array) -> pa.Array:
@@ -169,6 +211,8 @@ def _as_strings(name: str, values: pa.Array) -> pa.Array:
             [None if x is None or x != x else str(int(x)) if x.is_integer() else str(own(x))
              for x in values.to_pylist()]
         )  # fmt: skip
+    if pt.is_fixed_size_binary(type_):
+        return strings(list(map(_text_or_hex, values.to_pylist())))
     if pt.is_timestamp(type_):
         values = values.cast(pa.timestamp("us", type_.tz), safe=False)
     if pt.is_time(type_):

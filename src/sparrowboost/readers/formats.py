@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -38,12 +37,21 @@ from sparrowboost.readers.columns import (
     plain_words,
 )
 from sparrowboost.readers.csv import CsvFile
-from sparrowboost.readers.ipc import IpcFile, spill, spill_stream
-from sparrowboost.readers.lakes import check_no_lake, find_lake
+from sparrowboost.readers.delta import open_delta, open_delta_folder
+from sparrowboost.readers.hive import partition_columns
+from sparrowboost.readers.iceberg import open_iceberg, open_iceberg_folder
+from sparrowboost.readers.ipc import open_arrow, spill, spill_stream
+from sparrowboost.readers.jsonlines import open_json_lines
+from sparrowboost.readers.lakes import check_no_lake, find_lake, lake_at
+from sparrowboost.readers.lazy import is_saved, open_hugging_face, open_lazy_frame, open_saved
 from sparrowboost.readers.libsvm import LibsvmFile, align
+from sparrowboost.readers.mapped import MappedSource, match_columns
 from sparrowboost.readers.npy import from_npy
 from sparrowboost.readers.options import ReadOptions
+from sparrowboost.readers.orc import open_orc
+from sparrowboost.readers.packed import PACKED, member_of
 from sparrowboost.readers.parquet import ParquetFile
+from sparrowboost.readers.query import Query, is_cursor, open_cursor, open_query
 from sparrowboost.readers.text import plain
 from sparrowboost.runtime.disk import is_remote
 from sparrowboost.runtime.errors import DataError
@@ -52,7 +60,7 @@ from sparrowboost.runtime.progress import log
 __all__ = [
     "FORMATS", "Kind", "OpenOptions", "RowError", "Source", "categories", "check_apart",
     "check_format", "expand", "files_of", "join_kinds", "kind_of", "numbers", "open_source",
-    "plain_words",
+    "plain_words", "table_of",
 ]  # fmt: skip
 
 
@@ -65,6 +73,8 @@ class OpenOptions:
     read: ReadOptions = field(default_factory=ReadOptions)
     categorical: Sequence[str] = ()
     text: Sequence[str] = ()  # columns of untyped files that are not converted
+    needed: Sequence[str] = ()  # columns that a model has
+    limit: int | None = None  # of memory, in bytes, if there is one
     # Gets a stream's columns, as a source without rows, before any row is fetched.
     check: Callable[[RandomAccessSource], object] = lambda source: None
 
@@ -85,46 +95,54 @@ def _csv(path: Path, options: OpenOptions) -> Source:
 FORMATS: dict[str, Callable[[Path, OpenOptions], Source]] = {
     "parquet": lambda path, options: ParquetFile(str(path)),
     "csv": _csv,
-    "arrow": lambda path, options: IpcFile(path, str(path)),
+    "arrow": lambda path, options: open_arrow(path, str(path), options.scratch, options.check),
+    "jsonl": lambda path, options: open_json_lines(
+        plain(path, options.scratch), str(path), options.scratch, options.check
+    ),
+    "orc": lambda path, options: open_orc(path, str(path), options.scratch, options.check),
     "libsvm": lambda path, options: LibsvmFile(plain(path, options.scratch), str(path)),
     "npy": lambda path, options: from_npy(path, str(path)),
 }
-SUFFIXES = {
-    ".parquet": "parquet", ".pq": "parquet",
-    ".csv": "csv", ".tsv": "csv", ".csv.gz": "csv", ".tsv.gz": "csv",
-    ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow",
+TEXT_SUFFIXES = {
+    ".csv": "csv", ".tsv": "csv",
     ".libsvm": "libsvm", ".svm": "libsvm", ".svmlight": "libsvm",
-    ".libsvm.gz": "libsvm", ".svm.gz": "libsvm", ".svmlight.gz": "libsvm",
-    ".npy": "npy",
+    ".jsonl": "jsonl", ".ndjson": "jsonl",
 }  # fmt: skip
+PLAIN_SUFFIXES = {
+    ".parquet": "parquet", ".pq": "parquet",
+    ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow",
+    ".npy": "npy",
+    ".orc": "orc",
+} | TEXT_SUFFIXES  # fmt: skip
+SUFFIXES = PLAIN_SUFFIXES | {
+    text + packed: format for text, format in TEXT_SUFFIXES.items() for packed in PACKED
+}
 UNPACK = {
     ".gz": "gunzip", ".bz2": "bunzip2", ".xz": "unxz", ".zst": "unzstd", ".lz4": "unlz4",
     ".zip": "unzip",
 }  # fmt: skip
-JSON_LINES = (
-    'python -c "import pyarrow.json, pyarrow.parquet; '
-    'pyarrow.parquet.write_table(pyarrow.json.read_json({old!r}), {new!r})"'
-    "; if its rows do not fit in memory, "
-    'python -c "import polars; polars.scan_ndjson({old!r}).sink_parquet({new!r})"'
-)
 CONVERT = {
     ".json": 'python -c "import polars; polars.read_json({old!r}).write_parquet({new!r})"',
-    ".jsonl": JSON_LINES,
-    ".ndjson": JSON_LINES,
 }
-HIVE_FOLDER = re.compile(r"[^=]+=[^=]*")  # as in year=2024/part.parquet
 
 
 def open_source(data: Any, options: OpenOptions) -> Source:
     """Any data as a source of rows; a DataError for unsupported types."""
     if isinstance(data, str | os.PathLike):
-        return _open_files([data], options)
+        return _open_paths([data], options)
     if (
         isinstance(data, list | tuple)
         and data
         and all(isinstance(item, str | os.PathLike) for item in data)
     ):
-        return _open_files(list(data), options)
+        return _open_paths(list(data), options)
+    if options.read.dated:
+        raise DataError(
+            "table_version= and as_of= (--table-version, --as-of) are for Delta and Iceberg tables "
+            "by path; an object of their libraries is at a version already."
+        )
+    if isinstance(data, Query):
+        return open_query(data, options)
     if isinstance(data, np.ndarray):
         return inmemory.from_array(data)
     if isinstance(data, pa.Table):
@@ -146,21 +164,29 @@ def _open_foreign(data: Any, options: OpenOptions) -> Source:
         )
     if module == "polars" and hasattr(data, "to_arrow") and hasattr(data, "height"):
         return inmemory.from_polars(data)
-    if module == "polars" and hasattr(data, "collect"):
-        raise DataError(
-            "a polars LazyFrame has no rows yet; pass data.collect(), or write it with "
-            "data.sink_parquet(path) and pass the path to stay within the memory limit."
-        )
+    if module == "polars" and hasattr(data, "collect_schema"):
+        return open_lazy_frame(data, options)
+    if module == "datasets" and (hasattr(data, "features") or isinstance(data, dict)):
+        return open_hugging_face(data, options)
+    if module == "deltalake" and hasattr(data, "to_pyarrow_dataset"):
+        return open_delta(data, f"Delta table {data.table_uri}", options)
+    if module == "pyiceberg" and hasattr(data, "scan"):
+        return open_iceberg(data.scan(), f"Iceberg table {'.'.join(data.name())}", options)
+    if module == "pyiceberg" and hasattr(data, "plan_files"):
+        return open_iceberg(data, "Iceberg scan", options)
     if module == "scipy" and hasattr(data, "tocsr"):
         return inmemory.from_sparse(data)
     if hasattr(data, "get_fragments") and hasattr(data, "scanner"):
         return _open_dataset(data, options)
     if hasattr(data, "__arrow_c_stream__"):
         return spill_stream(data, type(data).__name__, options.scratch, options.check)
+    if is_cursor(data):
+        return open_cursor(data, type(data).__name__, options)
     raise DataError(
         f"cannot read rows from {type(data).__module__}.{type(data).__qualname__}; pass a path, "
-        "glob or list of paths (Parquet, CSV, Arrow, libsvm, .npy), a numpy array, a scipy sparse "
-        "matrix, a pandas or polars frame, or anything with __arrow_c_stream__."
+        "glob or list of paths (Parquet, CSV, JSON lines, Arrow, ORC, libsvm, .npy), a numpy "
+        "array, a scipy sparse matrix, a pandas or polars frame, sparrowboost.sql(...), or "
+        "anything with __arrow_c_stream__."
     )
 
 
@@ -176,28 +202,43 @@ def _open_dataset(data: Any, options: OpenOptions) -> Source:
     except ValueError:  # it is filtered or projected: only its scanner can read it
         fragments = []
     try:
-        direct = bool(fragments) and all(_is_whole_file(f, data.schema) for f in fragments)
+        parts = [_whole_file(fragment, data.schema) for fragment in fragments]
     except (pa.ArrowException, OSError) as error:
         raise DataError(
             f"{type(data).__name__}: one of its files cannot be read ({error})."
         ) from None
-    if direct:
-        return ConcatenatedSource([ParquetFile(f.path, f.filesystem) for f in fragments])
+    direct = [part for part in parts if part is not None]
+    if direct and len(direct) == len(parts):
+        return ConcatenatedSource(direct)
     # By default, the scanner reads ahead without bound.
     scanner = data.scanner(batch_readahead=1, fragment_readahead=1)
     return spill(scanner.to_reader(), type(data).__name__, options.scratch, options.check)
 
 
-def _is_whole_file(fragment: Any, schema: pa.Schema) -> bool:
-    """Whether a dataset's fragment is a whole Parquet file, with columns unchanged."""
+def _whole_file(fragment: Any, schema: pa.Schema) -> Source | None:
+    """A dataset's fragment, if it is a whole Parquet file with columns of the dataset's types.
+
+    Columns that it lacks are in the names of folders, or missing.
+    """
     groups = getattr(fragment, "row_groups", None)
     own = fragment.physical_schema
-    return (
-        groups is not None
-        and fragment.buffer is None
-        and [group.id for group in groups] == list(range(fragment.metadata.num_row_groups))
-        and (own.names, own.types) == (schema.names, schema.types)
-    )
+    if (
+        groups is None
+        or fragment.buffer is not None
+        or [group.id for group in groups] != list(range(fragment.metadata.num_row_groups))
+    ):
+        return None
+    from pyarrow.dataset import get_partition_keys
+
+    keys = get_partition_keys(fragment.partition_expression)
+    known = {field.name: field.type for field in own if field.name in schema.names}
+    if keys.keys() & known.keys() or any(schema.field(c).type != t for c, t in known.items()):
+        return None
+    file = ParquetFile(fragment.path, fragment.filesystem)
+    if own.names == schema.names:
+        return file
+    columns = match_columns(own, schema, keys)
+    return None if columns is None else MappedSource(file, columns)
 
 
 def check_format(format: str | None) -> None:
@@ -207,13 +248,13 @@ def check_format(format: str | None) -> None:
 
 
 def files_of(data: Any) -> list[Path]:
-    """The files that paths, globs and folders stand for; empty for other data."""
+    """The files that paths, globs and folders stand for; none for tables and other data."""
     given = [data] if isinstance(data, str | os.PathLike) else data
     if not isinstance(given, list | tuple):
         return []
     if not all(isinstance(item, str | os.PathLike) for item in given):
         return []
-    return [path for item in given for path in _expand(os.fspath(item))]
+    return [path for item in given if not table_of(item) for path in _expand(os.fspath(item))]
 
 
 def check_apart(path: Path, data: Any) -> None:
@@ -229,9 +270,56 @@ def expand(given: Sequence[str | os.PathLike[str]]) -> list[Path]:
     return paths
 
 
-def _open_files(given: Sequence[str | os.PathLike[str]], options: OpenOptions) -> Source:
+def table_of(path: str | os.PathLike[str]) -> Path | None:
+    """The folder or file, if it is a table that its own library reads, or a saved data set."""
+    if is_remote(path):
+        return None
+    with read_errors(os.fspath(path)):
+        where = _at_home(os.fspath(path))
+        return where if lake_at(where) is not None or is_saved(where) else None
+
+
+def _open_table(path: Path, options: OpenOptions) -> Source:
+    """A table of a lake, or a saved data set, by its folder."""
+    lake = lake_at(path)
+    if lake is None:
+        return open_saved(path, options)
+    if lake.name == "a Delta table":
+        return open_delta_folder(path, options)
+    return open_iceberg_folder(path, options)
+
+
+def _open_paths(given: Sequence[str | os.PathLike[str]], options: OpenOptions) -> Source:
+    """The sources that paths stand for, in the order of the paths."""
+    tables = [table_of(item) for item in given]
+    if options.read.dated and None in tables:
+        raise DataError(
+            f"{os.fspath(given[tables.index(None)])}: is neither a Delta nor an Iceberg table; "
+            "leave out table_version= and as_of= (--table-version, --as-of)."
+        )
+    pairs = zip(given, tables, strict=True)
+    found = [[] if table else _expand(os.fspath(item)) for item, table in pairs]
+    _check_once([*filter(None, tables), *(path for paths in found for path in paths)])
+    # The parts of a path that the caller has named are a choice of rows.
+    named = [
+        (path, _at_home(os.fspath(item)).parts)
+        for item, paths in zip(given, found, strict=True)
+        for path in paths
+    ]
+    files = iter(_open_files(named, options))
+    parts: list[Source] = []
+    for table, paths in zip(tables, found, strict=True):
+        parts += [_open_table(table, options)] if table else [next(files) for _ in paths]
+    return parts[0] if len(parts) == 1 else ConcatenatedSource(parts)
+
+
+def _open_files(named: Sequence[tuple[Path, Sequence[str]]], options: OpenOptions) -> list[Source]:
+    """Each file as a source, with the columns that are in the names of its folders."""
+    keys = partition_columns(
+        named, needed=options.needed, as_text=[*options.categorical, *options.text]
+    )
     opened = []
-    for path in expand(given):
+    for path, _ in named:
         with read_errors(str(path)):
             was = stamp(path)
             opened.append((FORMATS[options.read.format or _format(path)](path, options), path, was))
@@ -239,8 +327,28 @@ def _open_files(given: Sequence[str | os.PathLike[str]], options: OpenOptions) -
     shards = [source for source, _, _ in opened if isinstance(source, LibsvmFile)]
     if shards:
         align(shards)
-    parts = [GuardedSource(*what) for what in opened]
-    return parts[0] if len(parts) == 1 else ConcatenatedSource(parts)
+    parts: list[Source] = [GuardedSource(*what) for what in opened]
+    for i, values in enumerate(keys):
+        own = parts[i].columns
+        if constant := {name: value for name, value in values.items() if name not in own}:
+            parts[i] = MappedSource(parts[i], dict(zip(own, own, strict=True)) | constant)
+    lines = [i for i, (path, _) in enumerate(named) if _reads_json_lines(path, options)]
+    return _same_members(parts, lines)
+
+
+def _reads_json_lines(path: Path, options: OpenOptions) -> bool:
+    return (options.read.format or _format(path)) == "jsonl"
+
+
+def _same_members(parts: list[Source], lines: Sequence[int]) -> list[Source]:
+    """The sources; in files of JSON lines, members that only others have are missing."""
+    names = list(dict.fromkeys(name for i in lines for name in parts[i].columns))
+    for i in lines:
+        own = set(parts[i].columns)
+        if len(own) < len(names):
+            columns = {name: name if name in own else pa.scalar(None, pa.null()) for name in names}
+            parts[i] = MappedSource(parts[i], columns)
+    return parts
 
 
 def _warn_of_groups(files: Sequence[CsvFile]) -> None:
@@ -269,13 +377,15 @@ def _check_once(paths: Sequence[Path]) -> None:
 
 
 def _suffix(path: Path) -> str:
-    """The suffix that determines the format, including that of gzip."""
+    """The suffix that determines the format, including that of a packed file."""
     name = path.name.lower()
-    return "".join(Path(name).suffixes[-2:]) if name.endswith(".gz") else Path(name).suffix
+    return "".join(Path(name).suffixes[-2:]) if name.endswith(PACKED) else Path(name).suffix
 
 
 def _format(path: Path) -> str:
     suffix = _suffix(path)
+    if suffix not in SUFFIXES and path.suffix.lower() == ".zip":
+        suffix = Path(member_of(path).lower()).suffix
     if suffix not in SUFFIXES:
         raise DataError(f"{path}: {_what_to_do(path, suffix)}.")
     return SUFFIXES[suffix]
@@ -286,13 +396,14 @@ def _what_to_do(path: Path, suffix: str) -> str:
     last = path.suffix.lower()
     if last in UNPACK:
         command = f"{UNPACK[last]} {shlex.quote(str(path))}"
-        return f"{suffix} files are not read; unpack it first (`{command}`)"
+        return f"{suffix or '(none)'} files are not read; unpack it first (`{command}`)"
     if last in CONVERT:
         commands = CONVERT[last].format(old=str(path), new=str(path.with_suffix(".parquet")))
         return f"JSON is not read; convert it to Parquet first: {commands}"
     return (
-        f"suffix {suffix or '(none)'!r} is not that of a supported format ({', '.join(SUFFIXES)}); "
-        f"rename the file or pass format= (--format), one of {', '.join(FORMATS)}"
+        f"suffix {suffix or '(none)'!r} is not that of a supported format "
+        f"({', '.join(PLAIN_SUFFIXES)}); rename the file or pass format= (--format), one of "
+        f"{', '.join(FORMATS)}"
     )
 
 
@@ -321,7 +432,6 @@ def _expand(pattern: str) -> list[Path]:
             raise DataError(f"{pattern}: no such file.")
     found.sort()
     _check_lakes(found)
-    _check_hive(pattern, set(path.parts), found)
     return found
 
 
@@ -353,18 +463,6 @@ def _files_below(folder: Path) -> list[Path]:
         for p in paths
         if _suffix(p) in SUFFIXES and not _hidden(p.relative_to(folder)) and p.is_file()
     ]
-
-
-def _check_hive(pattern: str, asked_for: set[str], found: Sequence[Path]) -> None:
-    """A DataError if folders called name=value encode a column that no file has."""
-    for path in found:
-        for part in path.parent.parts:
-            if HIVE_FOLDER.fullmatch(part) and part not in asked_for:
-                raise DataError(
-                    f"{path}: the folder name {part!r} encodes a column, which reading its files "
-                    f"alone would lose; instead of {pattern!r} pass "
-                    "pyarrow.dataset.dataset(path, partitioning='hive')."
-                )
 
 
 def _hidden(path: Path) -> bool:

@@ -150,16 +150,17 @@ def from_polars(frame: Any, name: str = "frame") -> RandomAccessSource:
     def read(start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
         return one_batch(frame.select(list(columns)).slice(start, stop - start).to_arrow())
 
-    return RandomAccessSource(name, _polars_schema(frame, name), frame.height, read)
+    return RandomAccessSource(name, polars_schema(frame, name), frame.height, read)
 
 
-def _polars_schema(frame: Any, name: str) -> pa.Schema:
+def polars_schema(frame: Any, name: str) -> pa.Schema:
+    """The Arrow types of a polars frame; a DataError names a column that has none."""
     try:
         return frame.head(0).to_arrow().schema
     except pa.ArrowException as error:
         if frame.width > 1:  # find the column at fault
             for column in frame.columns:
-                _polars_schema(frame.select(column), name)
+                polars_schema(frame.select(column), name)
         raise DataError(
             f"{name}: column {frame.columns[0]!r} is {frame.dtypes[0]}, which Arrow cannot hold "
             f"({error}); cast it to another type, or drop it."

@@ -2,7 +2,8 @@
 
 files     a path, a glob, or several
 frame     a table in memory with named columns: pandas, polars, Arrow
-stream    named columns that scikit-learn cannot inspect: Arrow streams and datasets, records
+stream    named columns that scikit-learn cannot inspect: Arrow streams and datasets, records,
+          tables of lakes, queries
 array     all others: numpy, scipy's sparse matrices, lists
 """
 
@@ -15,7 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sparrowboost.readers.query import Query, is_cursor
 from sparrowboost.runtime.errors import DataError
+
+# Libraries whose objects have named columns, and read or compute their rows on demand.
+LAZY = ("polars", "deltalake", "pyiceberg", "datasets")
 
 
 def is_path(X: Any) -> bool:
@@ -39,8 +44,9 @@ def is_stream(X: Any) -> bool:
         return False
     if isinstance(X, np.ndarray):
         return X.dtype.names is not None
-    lazy = type(X).__module__.startswith("polars")  # `ingest` raises with advice
-    return lazy or hasattr(X, "__arrow_c_stream__") or hasattr(X, "get_fragments")
+    if type(X).__module__.partition(".")[0] in LAZY or isinstance(X, Query) or is_cursor(X):
+        return True
+    return hasattr(X, "__arrow_c_stream__") or hasattr(X, "get_fragments")
 
 
 def is_column(y: Any) -> bool:

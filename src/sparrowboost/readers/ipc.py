@@ -41,6 +41,8 @@ SPILL_BYTES = 4 << 20  # of a record batch in scratch, before dictionaries are d
 VALUE_BYTES = 8  # of most columns
 SAMPLE_BATCH_ROWS, SAMPLE_BATCH_BYTES = 16_384, 4 << 20  # at most
 
+STREAM_MARK = b"\xff\xff\xff\xff"  # before each message of a stream; a file begins with ARROW1
+
 Rows = Callable[[int, int], pa.RecordBatch]  # of a record batch: first row, number of rows
 
 
@@ -200,9 +202,26 @@ def _readable(name: str) -> Iterator[None]:
 
 def _unreadable(name: str, error: Exception) -> str:
     return (
-        f"{name}: not a readable Arrow IPC file ({error}); it may be truncated, damaged, or in the "
-        "stream format (pass pyarrow.ipc.open_stream(...) instead)."
+        f"{name}: not a readable Arrow IPC file ({error}); it may be truncated or damaged; write "
+        "it again or leave it out."
     )
+
+
+def open_arrow(
+    path: Path, name: str, scratch: Path, check: Callable[[RandomAccessSource], object]
+) -> IpcFile:
+    """An Arrow file; by way of scratch if it is a stream, which has no index of its batches.
+
+    Hugging Face's libraries write streams.
+    """
+    with read_errors(name), open(path, "rb") as file:
+        start = file.read(len(STREAM_MARK))
+    if start != STREAM_MARK:
+        return IpcFile(path, name)
+    with read_errors(name), pa.OSFile(os.fsencode(path)) as native:
+        with _readable(name):
+            reader = pa.ipc.open_stream(native)
+        return spill(reader, name, scratch, check)
 
 
 def spill_stream(
@@ -232,7 +251,7 @@ def spill(
     """
     check(replace(from_table(reader.schema.empty_table(), name), exact_rows=False))
     plain = pa.schema([(f.name, _without_dictionary(f.type)) for f in reader.schema])
-    path = scratch / "stream.arrow"
+    path = _unused(scratch)
     # The length of a stream is unknown; there must be room for one more piece.
     with (
         guard_disk(path, SPILL_BYTES, only_space=True),
@@ -244,6 +263,12 @@ def spill(
     del reader
     release()  # the stream's memory, before the rest is divided
     return IpcFile(path, name)
+
+
+def _unused(scratch: Path) -> Path:
+    """A path for a stream: several may be spilled to the same folder."""
+    names = itertools.chain(["stream.arrow"], map("stream-{}.arrow".format, itertools.count(1)))
+    return next(path for path in map(scratch.joinpath, names) if not path.exists())
 
 
 def _pieces(reader: pa.RecordBatchReader, plain: pa.Schema, name: str) -> Iterator[pa.RecordBatch]:
@@ -265,6 +290,7 @@ def _pieces(reader: pa.RecordBatchReader, plain: pa.Schema, name: str) -> Iterat
 
 def _broken(name: str, error: Exception) -> str:
     why = str(error).split(". Detail: Python exception", maxsplit=1)[0]
+    why = " ".join(why.split())  # some are of several lines
     return f"{name}: the stream failed before its end ({why}); check what produces it."
 
 

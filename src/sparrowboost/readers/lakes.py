@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 from sparrowboost.runtime.errors import DataError
 
+METADATA = ".metadata.json"  # of Iceberg
+
 
 class Lake(NamedTuple):
     """A table format that keeps metadata beside its Parquet files."""
@@ -31,7 +33,7 @@ def _has_folder(folder: Path, name: str) -> bool:
 
 def _has_iceberg_metadata(folder: Path) -> bool:
     try:
-        return any(name.endswith(".metadata.json") for name in os.listdir(folder / "metadata"))
+        return any(name.endswith(METADATA) for name in os.listdir(folder / "metadata"))
     except OSError:  # there is none, or it may not be read
         return False
 
@@ -40,15 +42,12 @@ LAKES = (
     Lake(
         "a Delta table",
         lambda folder: _has_folder(folder, "_delta_log"),
-        "in Python, pass deltalake.DeltaTable({folder!r}).to_pyarrow_dataset() (pip install "
-        "deltalake); for a command, write that to Parquet files elsewhere first.",
+        "pass the table as a whole, {folder!r}.",
     ),
     Lake(
         "an Iceberg table",
         _has_iceberg_metadata,
-        "in Python, load it with pyiceberg (load_catalog(...).load_table(...)) and pass "
-        "table.scan().to_arrow_batch_reader(); for a command, write that to Parquet files "
-        "elsewhere first.",
+        "pass the table as a whole, {folder!r}.",
     ),
     Lake(
         "a Hudi table",
@@ -57,6 +56,17 @@ LAKES = (
         "those.",
     ),
 )
+
+
+def lake_at(path: Path) -> Lake | None:
+    """The format of a table, if this is the folder of one whose library reads it.
+
+    Of Iceberg, it may also be one of the files of metadata.
+    """
+    if path.name.endswith(METADATA) and path.parent.name == "metadata" and path.is_file():
+        return LAKES[1]
+    made = (lake for lake in LAKES if lake.made(path))
+    return next((lake for lake in made if lake.name != "a Hudi table"), None)
 
 
 def check_no_lake(paths: Iterable[Path]) -> None:

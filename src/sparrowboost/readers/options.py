@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from typing import Any, TypedDict
 
 from sparrowboost.readers.notation import Notation, check_date_format
@@ -22,6 +23,8 @@ class ReadKeywords(TypedDict, total=False):
     decimal: str
     thousands: str | None
     date_format: str | Sequence[str] | None
+    table_version: int | str | None
+    as_of: str | datetime | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +35,7 @@ class ReadOptions:
     ----------
     header : bool
         Whether the first line of a CSV file names the columns; otherwise they are f0, f1, ...
-    format : {"parquet", "csv", "arrow", "libsvm", "npy"}, optional
+    format : {"parquet", "csv", "jsonl", "arrow", "orc", "libsvm", "npy"}, optional
         The format of all files. By default the suffix of each file decides.
     delimiter : str, optional
         The character between the cells of a CSV file. By default that of comma, tab, semicolon and
@@ -43,6 +46,10 @@ class ReadOptions:
         The mark between groups of digits of numbers in CSV files.
     date_format : str or sequence of str, optional
         How CSV files write dates, as in `datetime.strptime`, besides ISO 8601.
+    table_version : int or str, optional
+        The version of a Delta table, or the snapshot, branch or tag of an Iceberg table.
+    as_of : str or datetime, optional
+        Instead of a version, the time at which it was the current one; without a zone, of UTC.
     """
 
     header: bool = True
@@ -51,6 +58,8 @@ class ReadOptions:
     decimal: str = "."
     thousands: str | None = None
     date_format: str | Sequence[str] | None = None
+    table_version: int | str | None = None
+    as_of: str | datetime | None = None
 
     def __post_init__(self) -> None:
         if self.delimiter in TAB:
@@ -69,6 +78,21 @@ class ReadOptions:
         for one in formats:
             check_date_format(one)
         object.__setattr__(self, "date_format", formats or None)
+        object.__setattr__(self, "as_of", _moment(self.as_of))
+        if self.table_version is not None and self.as_of is not None:
+            raise DataError(
+                "table_version= and as_of= (--table-version, --as-of): give one of the two."
+            )
+
+    @property
+    def dated(self) -> bool:
+        """Whether a version of a table is asked for."""
+        return self.table_version is not None or self.as_of is not None
+
+    @property
+    def moment(self) -> datetime | None:
+        """The time whose version of a table is asked for."""
+        return None if self.as_of is None else datetime.fromisoformat(str(self.as_of))
 
     @property
     def notation(self) -> Notation:
@@ -82,6 +106,19 @@ class ReadOptions:
             for field in fields(self)
             if field.name not in ("header", "format") and getattr(self, field.name) != field.default
         ]
+
+
+def _moment(given: str | datetime | None) -> str | None:
+    """A time in ISO 8601, with its zone."""
+    if given is None:
+        return None
+    try:
+        moment = given if isinstance(given, datetime) else datetime.fromisoformat(given)
+    except (TypeError, ValueError):
+        raise DataError(
+            f"as_of={given!r} (--as-of): give a date or time, such as 2024-12-31T18:00:00."
+        ) from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
 
 
 def _check_delimiter(given: Any) -> None:

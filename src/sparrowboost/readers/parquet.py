@@ -93,6 +93,10 @@ class ParquetFile:
             raise DataError(_unreadable(self.name, error)) from None
         check_names(self.name, self.columns)
 
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
     def _open(self, read_dictionary: Sequence[str] = ()) -> pq.ParquetFile:
         try:
             file = pq.ParquetFile(

@@ -1,8 +1,7 @@
-"""Text files: plain or gzipped, read in random ranges of whole lines."""
+"""Text files: plain or packed, read in random ranges of whole lines."""
 
 from __future__ import annotations
 
-import gzip
 import io
 import threading
 import weakref
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.readers.base import random_runs
+from sparrowboost.readers.packed import PACKED, pieces, unpacked_bytes
 from sparrowboost.runtime.disk import guard_disk, write_all
 from sparrowboost.runtime.errors import DataError
 
@@ -35,37 +35,23 @@ class LongLineError(Exception):
 
 
 def plain(path: Path, scratch: Path) -> Path:
-    """The file itself, or an unpacked copy in `scratch`: a gzip stream has no random access.
+    """The file itself, or an unpacked copy in `scratch`: packed text has no random access.
 
     Call it within `read_errors`, which reports the system's errors.
     """
     if not path.is_file():
         raise DataError(f"{path}: no such file.")
+    if path.suffix.lower() not in PACKED:
+        return path
     # A checksum of the path keeps files of the same name apart.
     twin = scratch / f"{zlib.crc32(str(path.resolve()).encode()):08x}-{path.stem}"
-    try:
-        with open(path, "rb") as file:
-            if path.suffix.lower() != ".gz":
-                return path
-            n_bytes = _unpacked_bytes(file)
-            with gzip.open(file, "rb") as packed, open(twin, "wb", buffering=0) as out:
-                at = 0
-                while piece := packed.read(CHUNK_BYTES):
-                    with guard_disk(twin, n_bytes):
-                        write_all(out.fileno(), np.frombuffer(piece, np.uint8), at)
-                    at += len(piece)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path}: not a complete gzip file ({error}); write it again.") from None
+    n_bytes, at = unpacked_bytes(path), 0
+    with open(twin, "wb", buffering=0) as out:
+        for piece in pieces(path):
+            with guard_disk(twin, n_bytes):
+                write_all(out.fileno(), np.frombuffer(piece, np.uint8), at)
+            at += len(piece)
     return twin
-
-
-def _unpacked_bytes(file: BinaryIO) -> int:
-    """Lower bound on the unpacked size; the last four bytes have it modulo 4 GB."""
-    size = file.seek(0, io.SEEK_END)
-    file.seek(max(size - 4, 0))
-    size_field = int.from_bytes(file.read(4), "little")
-    file.seek(0)
-    return max(size, size_field)
 
 
 def line_ranges(

@@ -216,17 +216,24 @@ def release_code(library: str = COMPILER) -> None:
     The compiler's code is the largest part of a process's resident memory (70 MB), and is not run
     once the kernels are loaded.
     """
-    areas = _code_areas.get(library) or _find_code(library)
+    areas = _code_areas.get(library) or mappings_of(library)
     if areas:
         _code_areas[library] = areas
-        madvise = ctypes.CDLL(None).madvise
-        madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-        for start, n_bytes in areas:
-            madvise(start, n_bytes, mmap.MADV_DONTNEED)
+        drop_pages(areas)
 
 
-def _find_code(library: str) -> list[tuple[int, int]]:
-    """Start and length of the mappings of a library whose pages can be released.
+def drop_pages(areas: list[tuple[int, int]]) -> None:
+    """Release the pages of some mappings; they must be there still, as `mappings_of` found them."""
+    if not areas:
+        return
+    madvise = ctypes.CDLL(None).madvise
+    madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    for start, n_bytes in areas:
+        madvise(start, n_bytes, mmap.MADV_DONTNEED)
+
+
+def mappings_of(library: str) -> list[tuple[int, int]]:
+    """Start and length of the mappings of a library or file whose pages can be released.
 
     These are read-only and as in the library's file. The changes in others would be lost.
     """

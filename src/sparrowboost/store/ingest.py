@@ -7,6 +7,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -69,6 +70,8 @@ def ingest(
     decimal: str = ".",
     thousands: str | None = None,
     date_format: str | Sequence[str] | None = None,
+    table_version: int | str | None = None,
+    as_of: str | datetime | None = None,
     overwrite: bool = False,
     resume: bool = False,
     wait: bool = True,
@@ -80,10 +83,12 @@ def ingest(
 
     Parameters
     ----------
-    data : path, glob, folder, list of paths, array, frame, table or stream
-        Parquet, CSV (also gzipped), Arrow IPC, libsvm (also gzipped) or .npy files; a numpy array
-        or memory map, a scipy sparse matrix, a pandas or polars frame, a pyarrow table or dataset,
-        or any object with ``__arrow_c_stream__``. Columns of arrays are called f0, f1, ...
+    data : path, glob, folder, list of paths, query, array, frame, table or stream
+        Parquet, CSV, JSON lines, Arrow IPC, ORC, libsvm or .npy files (text also packed), folders
+        such as ``day=1``, Delta and Iceberg tables; `sparrowboost.sql`; a numpy array or memory
+        map, a scipy sparse matrix, a pandas or polars frame, a polars LazyFrame, a pyarrow table or
+        dataset, a data set of Hugging Face's, or any object with ``__arrow_c_stream__``. Columns of
+        arrays are called f0, f1, ... See docs/ingest.md.
     label : column name, column number, array, or path of a .npy file
         Any two values: 0/1, -1/+1, booleans, two strings. The greater is the positive one. Or 3 to
         255 classes: strings, categories; with task="classification" also numbers. With
@@ -126,7 +131,7 @@ def ingest(
         the caller holds in memory is not counted.
     header : bool
         Whether the first line of a CSV file names the columns.
-    format : {"parquet", "csv", "arrow", "libsvm", "npy"}, optional
+    format : {"parquet", "csv", "jsonl", "arrow", "orc", "libsvm", "npy"}, optional
         The format of files, if their suffix does not tell.
     delimiter : str, optional
         The character between the cells of CSV files. Default: of comma, tab, semicolon and bar the
@@ -139,6 +144,12 @@ def ingest(
     date_format : str or list of str, optional
         How dates are written in CSV files, as in ``datetime.strptime``: "%d.%m.%Y". ISO 8601 is
         known.
+    table_version : int or str, optional
+        Of a Delta table, the number of the version to read; of an Iceberg table, the snapshot, or
+        its branch or tag. Default: the current one.
+    as_of : str or datetime, optional
+        Instead of a version, the time at which it was the current one: "2024-12-31T18:00". Without
+        a zone, of UTC.
     overwrite : bool
         Replace an existing store.
     resume : bool
@@ -178,6 +189,8 @@ def ingest(
         decimal=decimal,
         thousands=thousands,
         date_format=date_format,
+        table_version=table_version,
+        as_of=as_of,
     )
     check_format(format)
     limit = apply_limit(memory_limit)
@@ -228,6 +241,8 @@ def ingest(
             rng=np.random.default_rng([seed, OPENING]),
             read=read,
             categorical=name_list(categorical),
+            needed=[] if known is None else known.names,
+            limit=limit,
         )
         with make_progress(verbose) as progress:
             table = open_table(

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sparrowboost.readers.formats import expand
+from sparrowboost.readers.base import read_errors
+from sparrowboost.readers.formats import expand, table_of
+from sparrowboost.readers.query import Query
 from sparrowboost.readers.table import is_values_file
 from sparrowboost.runtime.disk import output_path
 from sparrowboost.runtime.errors import DataError, StoreError
@@ -21,13 +23,45 @@ def describe_run(data: Any, options: Sequence[Any]) -> dict[str, Any]:
 
     Files count as the same if path, size and time of change are; so do .npy files among `options`.
     """
+    if isinstance(data, Query):
+        return _describe_query(data, options)
     files = data if isinstance(data, list | tuple) else [data]
     if not files or not all(isinstance(file, str | os.PathLike) for file in files):
         raise DataError("resume=True needs files to read; data in memory cannot be recognized.")
     values = [Path(option) for option in options if is_values_file(option)]
     stats = [(path.absolute(), path.stat()) for path in [*expand(files), *values]]
-    run = {
+    tables = [table for file in files if (table := table_of(file)) is not None]
+    run: dict[str, Any] = {
         "files": [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats],
+        **({"tables": [_state_of(table) for table in tables]} if tables else {}),
+        "options": [_to_json(option) for option in options],
+    }
+    return json.loads(json.dumps(run))
+
+
+def _state_of(table: Path) -> tuple[str, str]:
+    """A table of a lake, or a saved data set, and the last file of its metadata."""
+    for folder in (table / "_delta_log", table / "metadata", table):
+        if folder.is_dir():
+            newest = max(folder.iterdir(), key=lambda file: (file.stat().st_mtime_ns, file.name))
+            return str(table.absolute()), newest.name
+    return str(table.absolute()), ""  # a file of metadata, which does not change
+
+
+def _describe_query(query: Query, options: Sequence[Any]) -> dict[str, Any]:
+    """The same of a query of a file."""
+    database = query.database
+    if not isinstance(database, str | os.PathLike) or "://" in os.fspath(database):
+        raise DataError(
+            "resume=True and checkpoints need rows that can be recognized; ingest the query to a "
+            "store first, and train on that."
+        )
+    path = Path(database).expanduser().absolute()
+    with read_errors(str(path)):
+        stat = path.stat()
+    run = {
+        "query": query.text,
+        "files": [(str(path), stat.st_size, stat.st_mtime_ns)],
         "options": [_to_json(option) for option in options],
     }
     return json.loads(json.dumps(run))
