@@ -60,6 +60,7 @@ PLACES = {
     "min_partitions": ("store.ingest.MIN_PARTITIONS",),
     "min_staged_rows": ("store.ingest.MIN_STAGED_ROWS",),
     "n_stages": ("store.ingest.N_STAGES",),
+    "most_statistics": ("store.statistics_pass.MAX_CATEGORIES",),
     "bucket_bytes": ("store.shuffle.BUCKET_BYTES",),
     "extent_bytes": ("store.shuffle.EXTENT_BYTES",),
     "min_memory": ("store.shuffle.MIN_MEMORY",),

@@ -80,6 +80,7 @@ def cv(
     task: str | None = None,
     exclude: str | Iterable[Any] | None = None,
     categorical: str | Iterable[Any] | None = None,
+    category_statistics: bool = True,
     header: bool = True,
     format: str | None = None,
     delimiter: str | None = None,
@@ -108,8 +109,8 @@ def cv(
     Parameters
     ----------
     data : Dataset, or anything that `ingest` reads
-    label, weight, offset, task, exclude, categorical : as in `ingest`
-        None for a Dataset, which has its own.
+    label, weight, offset, task, exclude, categorical, category_statistics : as in `ingest`
+        None, and True, for a Dataset, which has its own.
     header, format, delimiter, decimal, thousands, date_format : as in `ingest`
         For files.
     table_version, as_of : as in `ingest`
@@ -144,6 +145,7 @@ def cv(
             task=task,
             exclude=exclude,
             categorical=categorical,
+            category_statistics=category_statistics,
             header=header,
             format=format,
             delimiter=delimiter,

@@ -527,7 +527,7 @@ CHANGES = [
     ("version", 3, "lacks 'loss_options'"),
     ("version", 4, "loss is 'exponential', which is none of softmax"),
     ("version", 5, "lacks 'offset'"),
-    ("version", 6, r"has version 6, written by sparrowboost '.*'; .* update sparrowboost"),
+    ("version", 7, r"has version 7, written by sparrowboost '.*'; .* update sparrowboost"),
     ("version", 10**30, "has version 1000"),
     ("version", 0, "version is 0"),
     ("version", True, "version is True"),

@@ -216,7 +216,10 @@ def test_columns_are_chosen_or_left_out():
 
 def test_numbers_may_be_categories(tmp_path):
     for source in (TABLE, as_csv(tmp_path), as_parquet(tmp_path)):
-        dataset = ingest(source, label="y", columns=["count"], categorical=["count"], verbose=0)
+        dataset = ingest(
+            source, label="y", columns=["count"], categorical=["count"], category_statistics=False,
+            verbose=0,
+        )  # fmt: skip
         assert dataset.binning.features[0].kind == "category"
         check(dataset)
 

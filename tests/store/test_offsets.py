@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparrowboost import DataError, Dataset, StoreError, ingest
-from sparrowboost.store.stored import VERSIONS
+from sparrowboost.store.stored import OFFSET_VERSION, VERSIONS
 
 N = 500
 
@@ -95,11 +95,11 @@ def test_only_stores_with_offsets_have_a_version_of_their_own(frame, tmp_path):
     assert not {"offset", "targeted"} & set(plain)
     ingest(frame, path=tmp_path / "moved", **given | {"exclude": "w", "offset": "off"})
     moved = json.loads((tmp_path / "moved" / "manifest.json").read_text())
-    assert (moved["version"], moved["offset"], moved["targeted"]) == (5, "off", True)
+    assert (moved["version"], moved["offset"], moved["targeted"]) == (OFFSET_VERSION, "off", True)
     moved["version"] = VERSIONS[-1] + 1
     (tmp_path / "moved" / "manifest.json").write_text(json.dumps(moved))
     with pytest.raises(
-        StoreError, match=r"has store version 7, this Sparrow reads versions 2 to 6"
+        StoreError, match=r"has store version 8, this Sparrow reads versions 2 to 7"
     ):
         Dataset(tmp_path / "moved")
 

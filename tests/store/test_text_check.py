@@ -90,9 +90,11 @@ def test_text_in_which_nearly_all_values_differ_is_warned_about(caplog, rng):
     for line, name in zip(lines, ("user", "note"), strict=True):
         assert f"column '{name}': nearly all values differ" in line
         assert f"exclude=['{name}']" in line
-        assert "87% of the rows have none of the 254" in line
         assert len(line) < 400
         assert "\n" not in line
+    line, _ = warned(caplog, table(user=ids, note=list(reversed(words))), category_statistics=False)
+    assert "column 'user': nearly all values differ" in line
+    assert "87% of the rows have none of the 254" in line
 
 
 def test_the_share_of_rows_beyond_the_bins_is_told(caplog, rng):
@@ -100,9 +102,14 @@ def test_the_share_of_rows_beyond_the_bins_is_told(caplog, rng):
     counts = pd.Series(shops).value_counts()
     share = 1 - counts[:254].sum() / N
     assert 0.1 < share < 0.5
-    (line,) = warned(caplog, table(shop=shops))
+    (line,) = warned(caplog, table(shop=shops), category_statistics=False)
     assert "column 'shop': text of many values" in line
     assert f"{share:.0%} of the rows have none of the 254" in line
+
+
+def test_many_values_with_statistics_are_not_warned_about(caplog, rng):
+    shops = [f"shop {int(i)}" for i in rng.zipf(1.3, N) % 9_999]
+    assert warned(caplog, table(shop=shops)) == []
 
 
 ORDINARY = {
@@ -133,9 +140,17 @@ def test_few_rows_are_too_few_to_tell(caplog):
 
 def test_columns_that_the_user_called_categorical_are_not_warned_about(caplog):
     data = table(price=[f"{n:,}" for n in NUMBERS], user=[f"u{i}" for i in range(N)])
-    assert len(warned(caplog, data)) == 2
-    assert warned(caplog, data, categorical=["price", "user"]) == []
-    assert len(warned(caplog, data, categorical=["user"])) == 1
+    how = {"category_statistics": False}
+    assert len(warned(caplog, data, **how)) == 2
+    assert warned(caplog, data, categorical=["price", "user"], **how) == []
+    assert len(warned(caplog, data, categorical=["user"], **how)) == 1
+
+
+def test_an_id_is_warned_about_even_if_the_user_called_it_categorical(caplog):
+    data = pa.table({"user": np.arange(N) * 7, "y": LABEL})
+    assert warned(caplog, data) == []
+    (line,) = warned(caplog, data, categorical=["user"])
+    assert "column 'user': nearly all values differ (2000 in 2000 rows): it is an id" in line
 
 
 def test_it_holds_for_all_sources_of_text(caplog, tmp_path):

@@ -98,6 +98,7 @@ def ingest_to(
         columns=names(args.columns),
         exclude=names(args.exclude),
         categorical=names(args.categorical),
+        category_statistics=args.category_statistics,
         bins_of=_bins_of(args),
         append=getattr(args, "append", None),
         memory_limit=args.memory,

@@ -103,6 +103,13 @@ def add_columns(parser: Any) -> None:
         group.add_argument(
             option, metavar="A,B", action="append", help=f"{what}; separate by commas or repeat"
         )
+    group.add_argument(
+        "--no-category-statistics",
+        dest="category_statistics",
+        action="store_false",
+        help="columns of many categories do not also have the mean of the label and the count of "
+        "each category as features",
+    )
     add_format(group)
 
 

@@ -50,6 +50,7 @@ from sparrowboost.runtime.memory import resolve_limit, rss
 from sparrowboost.runtime.random_state import RandomState, check_seed
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.ingest import ingest
+from sparrowboost.store.known_bins import SameRows
 from sparrowboost.store.views import split
 
 VALIDATION = "validation_"  # and a number: `evals_result_` calls validation sets as XGBoost does
@@ -88,6 +89,7 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
     eval_metric: str
     importance_type: str
     categorical_features: Sequence[Any] | None
+    category_statistics: bool
     random_state: RandomState
     n_jobs: int | None
     verbose: int
@@ -189,7 +191,10 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         )
         seed = check_seed(self.random_state)
         columns = y, sample_weight, offset
-        dataset, limit = self._open(X, columns, name_list(exclude), init, seed, read)
+        dataset, limit = self._open(
+            X, columns, name_list(exclude), init, seed, read,
+            same_rows=init is not None and init_model is None,  # warm_start
+        )  # fmt: skip
         separate = not (isinstance(X, Dataset) or y is None or is_column(y))
         rows, valid = dataset, self._validation(eval_set, dataset, labels_separate=separate)
         if self.early_stopping_rounds is not None and eval_set is None:
@@ -271,10 +276,13 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         init: Model | None,
         seed: int,
         read: ReadOptions,
+        *,
+        same_rows: bool = False,
     ) -> tuple[Dataset, int]:
         """The rows to train on, and the memory limit of training.
 
-        `columns`: y, weights and offsets.
+        `columns`: y, weights and offsets. `same_rows`: those that the model to go on from was
+        trained on.
         """
         limit = resolve_limit(self.memory_limit)
         if isinstance(X, Dataset):
@@ -294,7 +302,7 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         held = 0 if is_files(X) or isinstance(X, np.memmap | Query) else rss()
         by_name = bool(exclude)
         if init is not None and is_frame(X):  # ingest with bins_of finds columns by name
-            by_name |= [str(name) for name in column_names(X) or ()] != init.feature_names
+            by_name |= [str(name) for name in column_names(X) or ()] != init.binning.column_names
         X, (y, sample_weight, offset) = self._checked(X, columns, by_name=by_name)
         dataset = ingest(
             X,
@@ -304,7 +312,8 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
             offset=offset,
             exclude=exclude if init is None else None,
             categorical=(categorical_names(self.categorical_features, X) if init is None else None),
-            bins_of=init,
+            category_statistics=self.category_statistics,
+            bins_of=SameRows(init) if same_rows else init,
             memory_limit=self.memory_limit,
             n_jobs=self.n_jobs,
             random_state=seed,
@@ -393,7 +402,7 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _learn_columns(self, known: Dataset | Model) -> None:
         """Take the names and number of features from a data set or model."""
-        names, self._by_name = known.feature_names, True
+        names, self._by_name = known.binning.column_names, True
         self.n_features_in_ = len(names)
         if names == default_names(len(names)):
             self.__dict__.pop("feature_names_in_", None)
@@ -420,7 +429,7 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
             )
         X, y, *others = eval_set
         inside = is_column(y) or any(map(is_column, others))
-        X = self._rows(X, dataset.feature_names, by_name=inside)
+        X = self._rows(X, dataset.binning.column_names, by_name=inside)
         return (X, y if is_column(y) else column_or_1d(y), *others)
 
     def _keep_scores(self, sets: list[dict[str, list[float]]], best: _Best) -> None:
@@ -473,7 +482,7 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
             Leaves are numbered from 0 in each tree.
         """
         check_is_fitted(self)
-        rows = self._rows(X, self.model_.feature_names)
+        rows = self._rows(X, self.model_.binning.column_names)
         return self.model_.apply(rows, n_jobs=self.n_jobs, **read)
 
     def save_model(self, path: str | os.PathLike[str]) -> None:
@@ -541,11 +550,14 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         if data is not None:
-            data = self._rows(data, self.model_.feature_names)
+            data = self._rows(data, self.model_.binning.column_names)
         self.model_.to_xgboost(path, data=data, **read)
 
     @property
     def feature_importances_(self) -> npt.NDArray[np.float64]:
         """(n_features_in_,) shares of the features, by `importance_type`."""
         check_is_fitted(self)
-        return feature_importances(self.model_, self.importance_type)
+        shares = feature_importances(self.model_, self.importance_type)
+        own = np.zeros(len(self.model_.binning.columns))
+        np.add.at(own, self.model_.binning.column_of, shares)  # with those of statistics
+        return own

@@ -95,6 +95,9 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
     categorical_features : sequence of str, int or bool, default=None
         Columns of numbers to read as categories: names, indices or a mask; for files, names.
         Strings, dictionaries and the categorical types of pandas and polars are always categories.
+    category_statistics : bool, default=True
+        Whether columns of more than 254 categories also have the mean of the labels of each
+        category, without the row's own, and its count, as features.
     monotone_constraints : mapping, sequence or None, default=None
         Features whose effect has a sign: {name: 1 | -1 | 0}, or one such number per feature. 1: the
         score never falls when the feature grows. For two classes only. None: no constraints.
@@ -199,6 +202,7 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
         eval_metric: str = "log_loss",
         class_weight: str | Mapping[Any, float] | None = None,
         categorical_features: Sequence[Any] | None = None,
+        category_statistics: bool = True,
         monotone_constraints: Mapping[str, int] | Sequence[int] | None = None,
         colsample_bytree: float = 1.0,
         colsample_bynode: float = 1.0,
@@ -231,6 +235,7 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
         self.eval_metric = eval_metric
         self.class_weight = class_weight
         self.categorical_features = categorical_features
+        self.category_statistics = category_statistics
         self.monotone_constraints = monotone_constraints
         self.colsample_bytree = colsample_bytree
         self.colsample_bynode = colsample_bynode
@@ -305,7 +310,7 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
         (n,) ndarray of float32, or (n, n_classes) of more than two
         """
         check_is_fitted(self)
-        rows = self._rows(X, self.model_.feature_names, by_name=is_column(offset))
+        rows = self._rows(X, self.model_.binning.column_names, by_name=is_column(offset))
         return self.model_.decision_function(rows, offset=offset, n_jobs=self.n_jobs, **read)
 
     def predict_proba(self, X: Any, **how: Any) -> npt.NDArray[np.float64]:
@@ -360,7 +365,7 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
             predicted = self.predict(X, **how)
             return float(accuracy_score(y, predicted, sample_weight=sample_weight))
         check_is_fitted(self)
-        rows = self._rows(X, self.model_.feature_names, by_name=True)
+        rows = self._rows(X, self.model_.binning.column_names, by_name=True)
         result = evaluate(self.model_, rows, label=y, weight=sample_weight, verbose=0, **how)
         return cast(Evaluation | ClassEvaluation, result).accuracy
 
@@ -381,7 +386,7 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
         (n,) ndarray of float32, or (n, n_classes) of more than two
         """
         check_is_fitted(self)
-        rows = self._rows(X, self.model_.feature_names, by_name=is_column(offset))
+        rows = self._rows(X, self.model_.binning.column_names, by_name=is_column(offset))
         scores = staged_scores(self.model_, rows, self.n_jobs, ReadOptions(**read), offset)
         return (self.model_.output_of(score) for score in scores)
 

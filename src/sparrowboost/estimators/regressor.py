@@ -90,6 +90,9 @@ class SparrowRegressor(RegressorMixin, SparrowEstimator):  # type: ignore[misc]
     categorical_features : sequence of str, int or bool, default=None
         Columns of numbers to read as categories: names, indices or a mask; for files, names.
         Strings, dictionaries and the categorical types of pandas and polars are always categories.
+    category_statistics : bool, default=True
+        Whether columns of more than 254 categories also have the mean of the labels of each
+        category, without the row's own, and its count, as features.
     monotone_constraints : mapping, sequence or None, default=None
         Features whose effect has a sign: {name: 1 | -1 | 0}, or one such number per feature. 1: the
         score never falls when the feature grows. None: no constraints.
@@ -186,6 +189,7 @@ class SparrowRegressor(RegressorMixin, SparrowEstimator):  # type: ignore[misc]
         validation_fraction: float = 0.1,
         eval_metric: str = "auto",
         categorical_features: Sequence[Any] | None = None,
+        category_statistics: bool = True,
         monotone_constraints: Mapping[str, int] | Sequence[int] | None = None,
         colsample_bytree: float = 1.0,
         colsample_bynode: float = 1.0,
@@ -216,6 +220,7 @@ class SparrowRegressor(RegressorMixin, SparrowEstimator):  # type: ignore[misc]
         self.validation_fraction = validation_fraction
         self.eval_metric = eval_metric
         self.categorical_features = categorical_features
+        self.category_statistics = category_statistics
         self.monotone_constraints = monotone_constraints
         self.colsample_bytree = colsample_bytree
         self.colsample_bynode = colsample_bynode
@@ -270,7 +275,7 @@ class SparrowRegressor(RegressorMixin, SparrowEstimator):  # type: ignore[misc]
         (n,) ndarray
         """
         check_is_fitted(self)
-        rows = self._rows(X, self.model_.feature_names, by_name=is_column(offset))
+        rows = self._rows(X, self.model_.binning.column_names, by_name=is_column(offset))
         made = self.model_.predict(rows, offset=offset, n_jobs=self.n_jobs, **read)
         return np.asarray(made, np.float64)
 
@@ -292,7 +297,7 @@ class SparrowRegressor(RegressorMixin, SparrowEstimator):  # type: ignore[misc]
 
             return float(r2_score(y, self.predict(X, **how), sample_weight=sample_weight))
         check_is_fitted(self)
-        rows = self._rows(X, self.model_.feature_names, by_name=True)
+        rows = self._rows(X, self.model_.binning.column_names, by_name=True)
         result = evaluate(self.model_, rows, label=y, weight=sample_weight, verbose=0, **how)
         return cast(RegressionEvaluation, result).r2
 
@@ -313,7 +318,7 @@ class SparrowRegressor(RegressorMixin, SparrowEstimator):  # type: ignore[misc]
         (n,) ndarray
         """
         check_is_fitted(self)
-        rows = self._rows(X, self.model_.feature_names, by_name=is_column(offset))
+        rows = self._rows(X, self.model_.binning.column_names, by_name=is_column(offset))
         loss = self.model_.regression
         assert loss is not None
         scores = staged_scores(self.model_, rows, self.n_jobs, ReadOptions(**read), offset)

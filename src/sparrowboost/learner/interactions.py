@@ -77,11 +77,14 @@ class Interactions:
     ----------
     n_features : int
     sets : tuple of frozenset of int, or None
-        None: any two features are a set.
+        None: any two features are a set. Statistics of a column belong to its feature.
+    column : (n_features,) int64, optional
+        The feature that each belongs to. Default: itself.
     """
 
     n_features: int
     sets: tuple[frozenset[int], ...] | None
+    column: Features | None = None
 
     @classmethod
     def of(cls, given: Given, binning: Binning) -> Interactions | None:
@@ -97,20 +100,24 @@ class Interactions:
         check_interactions(given)
         if given is None:
             return None
-        names = binning.names
+        d, column = len(binning.features), binning.column_of if binning.statistics else None
         if isinstance(given, str):
-            return cls(len(names), None if given == PAIRWISE else ())
-        number = {name: k for k, name in enumerate(names)}
+            return cls(d, None if given == PAIRWISE else (), column)
+        number = {name: k for k, name in enumerate(binning.column_names)}
         found = (frozenset(_find(one, number) for one in members) for members in given)
-        return cls(len(names), tuple(found))
+        return cls(d, tuple(found), column)
 
     def allowed(self, used: frozenset[int]) -> Features:
         """The features that a leaf may be split on, below splits of these."""
         if not used:
             return np.arange(self.n_features)
-        if self.sets is None:
-            return np.arange(self.n_features) if len(used) == 1 else np.array(sorted(used))
-        return np.array(sorted(used.union(*(one for one in self.sets if used <= one))))
+        column = np.arange(self.n_features) if self.column is None else self.column
+        columns = frozenset(column[[*used]].tolist())
+        if self.sets is not None:
+            columns = columns.union(*(one for one in self.sets if columns <= one))
+        elif len(columns) == 1:
+            return np.arange(self.n_features)
+        return np.flatnonzero(np.isin(column, [*columns]))
 
     def to_json(self) -> str | list[list[int]]:
         """The same for the same constraints, however they were given."""

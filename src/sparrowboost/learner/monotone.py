@@ -72,10 +72,12 @@ class Monotone:
                         f"{', '.join(names[:SHOWN])}{more}."
                     )
             given = [given.get(name, 0) for name in names]
+        elif len(given) == len(binning.columns):  # statistics have no order of their own
+            given = [*given, *[0] * (len(names) - len(given))]
         if len(given) != len(names):
             raise DataError(
-                f"monotone_constraints has {len(given)} entries and the data {len(names)} "
-                "features; give one for each feature, or a mapping by name."
+                f"monotone_constraints has {len(given)} entries and the data "
+                f"{len(binning.columns)} features; give one for each feature, or a mapping by name."
             )
         for feature, sign in zip(binning.features, given, strict=True):
             if sign and isinstance(feature, CategoryFeature):

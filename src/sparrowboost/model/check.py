@@ -11,6 +11,7 @@ import dataclasses
 import itertools
 import math
 import re
+from base64 import b64decode
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -33,17 +34,21 @@ from sparrowboost.store.binning import (
     Feature,
     NumberFeature,
 )
+from sparrowboost.store.category_statistics import KEYS as KEYS_OF_STATISTICS
+from sparrowboost.store.category_statistics import CategoryStatistics
 
 FORMAT = "sparrow-model"
 VERSION = 2  # since 2, a file may have a digest
 REGRESSION_VERSION = 3  # of models of numbers
 CLASSES_VERSION = 4  # of models of more than two classes
 OFFSET_VERSION = 5  # of models that were trained with offsets: of numbers, or of two classes
-NEWEST = OFFSET_VERSION
+STATISTICS_VERSION = 6  # of models with statistics of categories, of any kind
+NEWEST = STATISTICS_VERSION
 KEYS = (
     "format", "version", "sparrowboost", "loss", "base_score", "label", "classes", "features",
     "trees",
 )  # fmt: skip
+MAX_STATISTICS, MAX_HASHES = 9, 2_000_000  # of a feature
 TREE_KEYS = ("feature", "goes_left", "left", "right", "value", "gain")
 
 MAX_SCORE = float(np.finfo(np.float32).max) / 2  # so that the log odds are finite, too
@@ -107,6 +112,19 @@ class Part:
         self.expect(not re.search("[\ud800-\udfff]", self.value), ", which is not valid text")
         return str(self.value)
 
+    def data(self, width: int) -> bytes:
+        """Bytes, in base64, of items of a width."""
+        self.expect(isinstance(self.value, str), " where text is needed")
+        try:
+            data = b64decode(self.value, validate=True)
+        except ValueError:
+            data = None
+        self.expect(
+            data is not None and len(data) % width == 0,
+            f", which is not base64 of items of {width} bytes",
+        )
+        return data or b""
+
     def integer(self, low: int, high: int) -> int:
         ok = type(self.value) is int and low <= self.value <= high
         self.expect(ok, f" where an integer from {low} to {high} is needed")
@@ -134,15 +152,18 @@ def check_document(document: Any) -> Ensemble:
         raise DocumentError("not a Sparrow model", "give a file that save_model wrote")
     _check_version(document)
     version = document["version"]
+    statistics = version == STATISTICS_VERSION
+    loss = document.get("loss")
     numbers = version == REGRESSION_VERSION
-    if version == OFFSET_VERSION:
+    if version in (OFFSET_VERSION, STATISTICS_VERSION):
         numbers = document.get("classes") == []
     keys = (*KEYS, "loss_options") if numbers else KEYS
     keys = (*keys, "offset") if version == OFFSET_VERSION else keys
-    Part(document, "the file").fields(keys, ("digest",) if version > 1 else ())
+    optional = ("digest",) if version > 1 else ()
+    Part(document, "the file").fields(keys, (*optional, "offset") if statistics else optional)
     parts = {key: Part(value, key) for key, value in document.items()}
     parts["sparrowboost"].text()
-    several = version == CLASSES_VERSION
+    several = version == CLASSES_VERSION or (statistics and loss == Softmax.name)
     losses = (*REGRESSION_LOSSES, OwnLoss.name) if numbers else tuple(LOSSES)
     if several:
         losses = (Softmax.name,)
@@ -154,10 +175,18 @@ def check_document(document: Any) -> Ensemble:
     base_score = _base_scores(parts["base_score"], len(classes)) if several else (
         parts["base_score"].number()
     )  # fmt: skip
-    features = tuple(map(_feature, parts["features"].each()))
-    if not features:
+    columns, tables = [], []
+    for part in parts["features"].each():
+        columns.append(_feature(part, KEYS_OF_STATISTICS if statistics else ()))
+        if "statistics" in part.value:
+            tables.append(check_statistics(part))
+    if not columns:
         raise DocumentError("it has no features")
-    _check_unique((feature.name for feature in features), "features")
+    if statistics and not tables:
+        raise DocumentError(f"it has no statistics of categories, and its version is {version}")
+    binning = Binning(tuple(columns), tuple(tables))
+    features = binning.features
+    _check_unique(binning.names, "features")
     trees = tuple(_tree(part, features) for part in parts["trees"].each())
     if several and len(trees) % len(classes):
         raise DocumentError(
@@ -167,9 +196,9 @@ def check_document(document: Any) -> Ensemble:
     if float(np.abs(base_score).max()) + steps > MAX_SCORE:
         raise DocumentError("the sum of its leaf values does not fit a float32")
     label_name = parts["label"].text()
-    offset_name = parts["offset"].text() if version == OFFSET_VERSION else None
+    offset_name = parts["offset"].text() if "offset" in parts else None
     about = document["loss"], base_score, trees, label_name, options
-    return Ensemble(Binning(features), classes, *about, offset_name=offset_name)
+    return Ensemble(binning, classes, *about, offset_name=offset_name)
 
 
 def _check_version(document: dict[str, Any]) -> None:
@@ -243,12 +272,13 @@ def _label(part: Part) -> Any:
     return value
 
 
-def _feature(part: Part) -> Feature:
+def _feature(part: Part, more: Sequence[str] = ()) -> Feature:
+    """The feature of a column; one of categories may have `more` keys."""
     kind = part.value.get("kind") if isinstance(part.value, dict) else None
     if kind not in (*DTYPES, "category"):
         raise DocumentError(f"{part.where} is of kind {_show(kind)}, which is not known")
     key = "categories" if kind == "category" else "thresholds"
-    fields = part.fields(("name", "kind", key))
+    fields = part.fields(("name", "kind", key), more if kind == "category" else ())
     name, items = fields["name"].text(), fields[key].items()
     if len(items) > MAX_CATEGORIES:
         raise DocumentError(
@@ -259,6 +289,35 @@ def _feature(part: Part) -> Feature:
         _check_unique(words, f"{part.where}.{key}")
         return CategoryFeature(name, words)
     return NumberFeature(name, kind, _thresholds(fields[key].where, items, DTYPES[kind]))
+
+
+def check_statistics(part: Part) -> CategoryStatistics:
+    """The statistics that a feature of categories has."""
+    fields = part.fields(("name", "kind", "categories", *KEYS_OF_STATISTICS))
+    names = tuple(item.text() for item in fields["statistics"].items())
+    lists = fields["statistics_thresholds"].items()
+    unknown = fields["unknown"].items()
+    k = len(names)
+    if not 1 <= k <= MAX_STATISTICS or len(lists) != k or len(unknown) != k:
+        raise DocumentError(f"{part.where} has statistics whose lists do not have equal lengths")
+    thresholds = []
+    for cuts in lists:
+        items = cuts.items()
+        if len(items) > MAX_CATEGORIES:
+            raise DocumentError(f"{cuts.where} has {len(items)} items, more than {MAX_CATEGORIES}")
+        thresholds.append(_thresholds(cuts.where, items, np.float32))
+    bins = [item.integer(0, len(cuts)) for item, cuts in zip(unknown, thresholds, strict=True)]
+    hashes = np.frombuffer(fields["hashes"].data(8), "<u8").astype(np.uint64)
+    table = np.frombuffer(fields["bins"].data(k), np.uint8).reshape(-1, k)
+    if len(hashes) != len(table) or len(hashes) > MAX_HASHES:
+        raise DocumentError(f"{part.where} has {len(hashes)} hashes and {len(table)} rows of bins")
+    if (hashes[1:] <= hashes[:-1]).any():
+        raise DocumentError(f"{part.where}.hashes do not ascend")
+    if len(table) and (table.max(0) > [len(cuts) for cuts in thresholds]).any():
+        raise DocumentError(f"{part.where}.bins has a bin that its thresholds do not make")
+    return CategoryStatistics(
+        fields["name"].text(), names, tuple(thresholds), np.array(bins, np.uint8), hashes, table
+    )
 
 
 def _thresholds(where: str, items: list[Part], type_: type[np.generic]) -> np.ndarray[Any, Any]:

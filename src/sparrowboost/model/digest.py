@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from sparrowboost.model.ensemble import Ensemble
 from sparrowboost.model.tree import MASK_WORDS
 from sparrowboost.store.binning import CategoryFeature, Feature
+from sparrowboost.store.category_statistics import CategoryStatistics
 
 BLANK = "0" * 64  # where a digest will be
 
@@ -32,7 +34,8 @@ def digest(ensemble: Ensemble) -> str:
         _text([ensemble.label_name, *map(label_to_json, ensemble.classes)]),
         *(part for option in options for part in _option_parts(*option)),
         *([] if ensemble.offset_name is None else [b"offset", _text([ensemble.offset_name])]),
-        *(part for feature in features for part in _feature_parts(feature)),
+        *(part for feature in ensemble.binning.columns for part in _feature_parts(feature)),
+        *(part for some in ensemble.binning.statistics for part in _statistics_parts(some)),
         b"trees",
     ):
         _add(sha, part)
@@ -67,6 +70,12 @@ def _feature_parts(feature: Feature) -> tuple[bytes, bytes]:
     if isinstance(feature, CategoryFeature):
         return _text([feature.name, feature.kind]), _text(list(feature.categories))
     return _text([feature.name, feature.kind]), _bytes(feature.thresholds)
+
+
+def _statistics_parts(some: CategoryStatistics) -> Iterator[bytes]:
+    yield _text([some.column, *some.names])
+    yield from map(_bytes, some.thresholds)
+    yield from (_bytes(some.unknown), _bytes(some.hashes), _bytes(some.bins))
 
 
 def _used_bins(features: tuple[Feature, ...]) -> npt.NDArray[np.uint64]:

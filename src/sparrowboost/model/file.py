@@ -25,6 +25,7 @@ from sparrowboost.model.check import (
     FORMAT,
     OFFSET_VERSION,
     REGRESSION_VERSION,
+    STATISTICS_VERSION,
     VERSION,
     DocumentError,
     bin_words,
@@ -149,13 +150,15 @@ def _render(ensemble: Ensemble) -> str:
         "classes": _labels(ensemble),
     }
     lines = [f"{_dump(key)}: {_dump(value)}" for key, value in head.items()]
-    lines.append(_block("features", (_dump(feature.to_json()) for feature in features)))
+    lines.append(_block("features", map(_dump, ensemble.binning.to_json())))
     lines.append(_block("trees", (_tree_text(tree, features) for tree in ensemble.trees)))
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def _version(ensemble: Ensemble) -> int:
     """The oldest version that can say it."""
+    if ensemble.binning.statistics:
+        return STATISTICS_VERSION
     if ensemble.softmax is not None:
         return CLASSES_VERSION
     if ensemble.offset_name is not None:

@@ -62,8 +62,8 @@ def read_labelled(
                 batch, target = block.batch, block.targets
                 if loss is not None and target is not None and len(target):
                     loss.check(float(target.min()), float(target.max()), table.label.name)
-                if columns != binning.names and plan.columns is None:
-                    batch = batch.select(columns).rename_columns(binning.names)
+                if columns != binning.column_names and plan.columns is None:
+                    batch = batch.select(columns).rename_columns(binning.column_names)
                 bins = FeatureBlock(batch, [], table.source, row).bins(binning)
                 yield Block(bins, block.codes, block.weights, target, block.offsets)
                 row += len(block.codes)

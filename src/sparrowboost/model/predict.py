@@ -250,11 +250,9 @@ def load_kernels(ensemble: Ensemble) -> None:
     """Compile or load what prediction runs, so that it is counted before memory is divided."""
     binning = ensemble.binning
     types = {"category": pa.string(), "time": pa.timestamp("us")}
-    columns = [
-        pa.nulls(1, types.get(f.kind) or pa.type_for_alias(f.kind)) for f in binning.features
-    ]
-    bins = np.empty((1, len(columns)), np.uint8)
-    binning.apply(pa.RecordBatch.from_arrays(columns, binning.names), bins)
+    columns = [pa.nulls(1, types.get(f.kind) or pa.type_for_alias(f.kind)) for f in binning.columns]
+    bins = np.empty((1, len(binning.features)), np.uint8)
+    binning.apply(pa.RecordBatch.from_arrays(columns, binning.column_names), bins)
     ensemble.first(0).score(bins)
     warm_up_columns()
 
@@ -269,7 +267,7 @@ def open_options(
 ) -> OpenOptions:
     """How to open a source in which the known features have these names."""
     check_format(read.format)
-    features = zip(binning.features, names, strict=True)
+    features = zip(binning.columns, names, strict=True)
     return OpenOptions(
         scratch=scratch,
         rng=np.random.default_rng(0),
@@ -309,7 +307,7 @@ def read_features(
     column = offset.find(source)
     others = [*keep, *([column.name] if column is not None and column.external is None else [])]
     columns = list(dict.fromkeys([*names, *others]))
-    plan = budget.plan(source, columns, len(names))
+    plan = budget.plan(source, columns, len(binning.features))
     blocks = plan.reader(source, binning, names, scratch, others)
     row = 0
     for batch in blocks(columns, plan.rows, None):
@@ -318,7 +316,7 @@ def read_features(
             with located(source, row):
                 values = offsets(column.name, column.values(batch, row))
         if plan.columns is None:
-            batch = batch.select(names).rename_columns(binning.names)
+            batch = batch.select(names).rename_columns(binning.column_names)
         yield FeatureBlock(batch, kept, source, row, values)
         row += batch.num_rows
     if column is not None:
@@ -328,11 +326,11 @@ def read_features(
 def column_names(binning: Binning, data: Any) -> list[str]:
     """The names of the model's features in a source."""
     array = isinstance(data, np.ndarray) and data.ndim == 2 and data.dtype.names is None
-    if (array or hasattr(data, "tocsr")) and data.shape[1] == len(binning.features):
+    if (array or hasattr(data, "tocsr")) and data.shape[1] == len(binning.columns):
         numbered = [f"f{j}" for j in range(data.shape[1])]  # an array has no other names
-        if not set(binning.names) <= set(numbered):
+        if not set(binning.column_names) <= set(numbered):
             return numbered
-    return binning.names
+    return binning.column_names
 
 
 def _check_columns(source: Source, names: Sequence[str], why: str) -> None:

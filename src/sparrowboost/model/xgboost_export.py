@@ -331,13 +331,24 @@ def make_frame(binning: Binning, data: Any, read: ReadOptions) -> Any:
             bins = block.bins(binning, order="F")
             part = np.empty(bins.shape, np.float32)
             for j, feature in enumerate(binning.features):
-                part[:, j] = _column(feature, block.batch.column(feature.name), bins[:, j])
+                if isinstance(feature, NumberFeature) and j >= len(binning.columns):
+                    part[:, j] = _statistic(feature, bins[:, j])
+                else:
+                    part[:, j] = _column(feature, block.batch.column(feature.name), bins[:, j])
             parts.append(part)
     shape = 0, len(binning.features)
     return pd.DataFrame(
         np.concatenate(parts) if parts else np.empty(shape, np.float32),
         columns=export_names(binning),
     )
+
+
+def _statistic(feature: NumberFeature, bins: Bins) -> Floats:
+    """A number in each bin: of what a statistic is, only the bin is known."""
+    cuts = conditions(feature.thresholds)
+    low = np.concatenate(([cuts[0] if len(cuts) else 0], cuts, [np.nan])).astype(np.float32)
+    low[0] = np.nextafter(low[0], -INFINITY)
+    return low[bins]
 
 
 def _column(feature: Feature, array: pa.Array, bins: Bins) -> Floats:

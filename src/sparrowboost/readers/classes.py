@@ -74,6 +74,11 @@ class ClassReader:
         return len(self._codes)
 
     @property
+    def known(self) -> list[Value]:
+        """The classes known so far, by code."""
+        return list(self._codes)
+
+    @property
     def trainable(self) -> bool:
         """Whether the rows read so far have different classes."""
         return bool(np.count_nonzero(self._rows) > 1)

@@ -74,7 +74,7 @@ def append_rows(
         with make_progress(verbose) as progress:
             table = _open(data, base, options, label, weight, offset)
             plan = _plan(table, base, limit, n_jobs, progress)
-        row_bytes = float(table.source.row_bytes(base.binning.names))
+        row_bytes = float(table.source.row_bytes(base.binning.column_names))
         # With the same number, row i of each segment would go to the same bucket.
         shuffle = int(np.random.SeedSequence([seed, numbers]).generate_state(1, np.uint64)[0] >> 1)
         of = table, base.binning, writer, plan, [all_rows(table.source)], LabelSample(), row_bytes
@@ -145,7 +145,7 @@ def _open(
             f"{base.path}: its rows have no offsets; leave out offset= (--offset), or ingest old "
             "and new rows together into a new store."
         )
-    names = base.binning.names
+    names = base.binning.column_names
     offset = base.offset_name if offset is None else offset
     try:
         table = open_table(

@@ -28,20 +28,26 @@ from sparrowboost.store.binning import (
     Feature,
     NumberFeature,
 )
+from sparrowboost.store.fold_statistics import MAX_MEANS
 from sparrowboost.store.plan import CATEGORY_BYTES, SAMPLING, IngestPlan, sample_rows
-from sparrowboost.store.text_check import Tally, find_fault, warn_of_texts
+from sparrowboost.store.text_check import SOME_OTHERS, Tally, find_fault, warn_of_texts
 
 SAMPLE_BLOCK_ROWS, SAMPLE_BLOCK_BYTES = 16_384, 2 << 20  # of a block, if the sample is all rows
 MIN_LONG_CATEGORIES = 64  # counted at once, however long they are
+# Of a column with statistics, the categories that also have a bin of their own. Trees overfit more
+# of them; docs/ingest.md has what was measured.
+OWN_BINS = 16
 SMALL_DICTIONARY = 64  # with more categories, those in use are picked before they are counted
 
 Sampled = tuple[pa.RecordBatch | DiscardSample, npt.NDArray[np.float32] | None]  # and weights
 
 
 def find_bins(
-    table: Table, plan: IngestPlan, seed: int, progress: Progress
-) -> tuple[Binning, float]:
-    """The bins of all features, and the bytes of a row.
+    table: Table, plan: IngestPlan, seed: int, progress: Progress, *, statistics: bool = True
+) -> tuple[Binning, float, list[str]]:
+    """The bins of all features, the bytes of a row, and the columns that need statistics.
+
+    These have more categories than bins; without `statistics`, there are none.
 
     If the sample is all rows, they count by weight. Of larger sources, each column may be sampled
     in different places, and weights do not count.
@@ -51,11 +57,15 @@ def find_bins(
     features: list[Feature] = []
     row_bytes = 0.0
     faults: list[tuple[str, str]] = []
+    many: list[str] = []
+    # Not all of many classes have statistics.
+    own_bins = OWN_BINS if table.labels.n_classes <= MAX_MEANS else MAX_CATEGORIES
     with progress.task("finding bins", None) as task, ThreadPoolExecutor(plan.n_jobs) as pool:
 
-        def find(names: list[str]) -> tuple[list[Feature], float, list[tuple[str, str]]]:
+        def find(names: list[str]) -> tuple[list[Feature], float, list[BinFinder]]:
             limit = plan.max_categories(len(names))
-            finders = {name: BinFinder(name, table.features[name], limit) for name in names}
+            how: dict[str, Any] = {"statistics": statistics, "own_bins": own_bins}
+            finders = {name: BinFinder(name, table.features[name], limit, **how) for name in names}
             sample = _sample(table, names, seed, weighted=weighted)
             if plan.n_samplers == 1:
                 with closing(prefetch(sample, AHEAD)) as ahead:
@@ -65,21 +75,21 @@ def find_bins(
                 n_bytes = _add_sample(sample, finders, task)
                 found = [finder.finish() for finder in finders.values()]
             release()
-            return found, n_bytes, [
-                (name, finder.fault)
-                for name, finder in finders.items()
-                if finder.fault is not None and name not in table.categorical
-            ]  # fmt: skip
+            return found, n_bytes, list(finders.values())
 
         groups = plan.feature_groups(table, n_rows, weighted=weighted)
         n = plan.n_samplers
         results = map(find, groups) if n == 1 else ordered_map(find, groups, n, n)
-        for found, n_bytes, some in results:
+        for found, n_bytes, finders in results:
             features += found
             row_bytes += n_bytes
-            faults += some
+            for finder in finders:
+                if finder.fault is not None and finder.name not in table.categorical:
+                    faults.append((finder.name, finder.fault))
+                if finder.many:
+                    many.append(finder.name)
     warn_of_texts(faults)
-    return Binning(tuple(features)), max(row_bytes, 1.0)
+    return Binning(tuple(features)), max(row_bytes, 1.0), many
 
 
 def _sample(table: Table, names: Sequence[str], seed: int, *, weighted: bool) -> Iterator[Sampled]:
@@ -136,10 +146,23 @@ class BinFinder:
     max_categories : int
         Categories that are counted at once. When there are more, the rarest are dropped. Of long
         texts fewer are counted.
+    statistics : bool
+        Whether columns of many categories have statistics.
+    own_bins : int
+        The categories that have bins of their own where there are statistics.
     """
 
-    def __init__(self, name: str, kind: Kind, max_categories: int = 50_000) -> None:
-        self._name = name
+    def __init__(
+        self,
+        name: str,
+        kind: Kind,
+        max_categories: int = 50_000,
+        *,
+        statistics: bool = False,
+        own_bins: int = OWN_BINS,
+    ) -> None:
+        self.name = name
+        self._statistics, self._own_bins = statistics, own_bins
         self._kind = kind
         self._max_categories = max_categories
         self._kept: list[npt.NDArray[Any]] = []
@@ -148,19 +171,20 @@ class BinFinder:
         self._kept_counts = Tally()
         self._fresh_counts = Tally()
         self._longest = 0.0  # mean bytes of the categories of a block
+        self.many = False  # whether statistics are to be made of the column, once it is finished
         self.fault: str | None = None  # what is odd about a column of text, once it is finished
 
     def add(self, array: pa.Array, weight: npt.NDArray[np.float32] | None = None) -> None:
         if self._kind == "category":
             self._count(array, weight)
             return
-        values, present = _present(self._name, array)
+        values, present = _present(self.name, array)
         self._fresh.append(values.astype(DTYPES[self._kind], copy=False))
         if weight is not None:
             self._weights.append(weight if present is None else weight[present])
 
     def _count(self, array: pa.Array, weight: npt.NDArray[np.float32] | None) -> None:
-        coded = categories(self._name, array)
+        coded = categories(self.name, array)
         codes = coded.indices
         if codes.null_count:
             if weight is not None:
@@ -197,16 +221,18 @@ class BinFinder:
         """The feature, with its bins; the sample is freed."""
         self.keep()
         if self._kind == "category":
-            self.fault = find_fault(self._name, self._kept_counts)
+            self.many = self._statistics and self._kept_counts.others >= SOME_OTHERS
+            self.fault = find_fault(self.name, self._kept_counts, statistics=self.many)
             counts = self._kept_counts.counts
             self._kept_counts = Tally()
             ranked = sorted(counts, key=lambda name: (-counts[name], name))
-            return CategoryFeature(self._name, tuple(ranked[:MAX_CATEGORIES]))
+            most = self._own_bins if self.many else MAX_CATEGORIES
+            return CategoryFeature(self.name, tuple(ranked[:most]))
         values = np.concatenate(self._kept) if self._kept else np.empty(0, DTYPES[self._kind])
         self._kept = []
         weight = np.concatenate(self._weights) if self._weights else None
         self._weights = []
-        return NumberFeature(self._name, self._kind, find_thresholds(values, weight))
+        return NumberFeature(self.name, self._kind, find_thresholds(values, weight))
 
 
 def _present(name: str, array: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:

@@ -12,10 +12,10 @@ so a feature has no unused bins, and histograms can be laid out end to end.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ import pyarrow.types as pt
 
 from sparrowboost.readers.arrays import from_numpy, nulls, strings, to_numpy
 from sparrowboost.readers.formats import Kind, categories, numbers, plain_words
+from sparrowboost.store.category_statistics import CategoryStatistics, CodedWords, FoldTable
 from sparrowboost.store.lookup import (
     Bins,
     CodedColumn,
@@ -278,23 +279,63 @@ class BinnedBatch:
         return self.others.column(name)
 
 
+class RowFolds(NamedTuple):
+    """Which fold each row of a block is in, and the statistics of the columns by fold."""
+
+    folds: npt.NDArray[np.uint8]  # (n,)
+    tables: Sequence[FoldTable]  # in the order of the binning's statistics
+
+
 @dataclass(frozen=True)
 class Binning:
-    """All features of a table, in the order of the columns of its bins."""
+    """All features of a table, in the order of the columns of its bins.
 
-    features: tuple[Feature, ...]
+    Those of the table's columns come first, then those of the columns' statistics.
+    """
+
+    columns: tuple[Feature, ...]
+    statistics: tuple[CategoryStatistics, ...] = ()
+
+    @cached_property
+    def features(self) -> tuple[Feature, ...]:
+        """All features; statistics are numbers."""
+        return self.columns + tuple(
+            NumberFeature(name, "float32", cuts)
+            for some in self.statistics
+            for name, cuts in zip(some.names, some.thresholds, strict=True)
+        )
 
     @property
     def names(self) -> list[str]:
         return [feature.name for feature in self.features]
 
     @property
+    def column_names(self) -> list[str]:
+        """The columns of the table that the features are made of."""
+        return [feature.name for feature in self.columns]
+
+    @cached_property
+    def column_of(self) -> npt.NDArray[np.int64]:
+        """(d,) the column that each feature is made of, as an index into `columns`."""
+        number = {name: j for j, name in enumerate(self.column_names)}
+        more = [number[some.column] for some in self.statistics for _ in some.names]
+        return np.array([*range(len(self.columns)), *more], np.int64)
+
+    @property
     def n_bins(self) -> npt.NDArray[np.int64]:
         """(d,) number of bins of each feature, with that of missing values."""
         return np.array([feature.n_values + 1 for feature in self.features], np.int64)
 
-    def apply(self, batch: pa.RecordBatch | BinnedBatch, out: Bins) -> None:
-        """Bin a row block into `out` (n, d), any strides."""
+    def with_statistics(self, statistics: Iterable[CategoryStatistics]) -> Binning:
+        return Binning(self.columns, tuple(statistics))
+
+    def apply(
+        self, batch: pa.RecordBatch | BinnedBatch, out: Bins, rows: RowFolds | None = None
+    ) -> None:
+        """Bin a row block into `out` (n, d), any strides.
+
+        `rows`: of rows that the statistics were made from, which do not get their own.
+        """
         if isinstance(batch, BinnedBatch):
             from sparrowboost.kernels.rows import columns_to_rows
 
@@ -302,27 +343,90 @@ class Binning:
             return
         codes: dict[int, CodedColumn] = {}
         jobs: dict[int, Job] = {}
-        for j, feature in enumerate(self.features):
-            array = batch.column(feature.name)
+        words = {one.column: _encoded(batch.column(one.column)) for one in self.statistics}
+        for j, feature in enumerate(self.columns):
+            array = words.get(feature.name)
+            array = batch.column(feature.name) if array is None else array
             coded = feature.codes(array) if isinstance(feature, CategoryFeature) else None
             if coded is not None:
                 codes[j] = coded
             else:
                 jobs[j] = feature.job(array)
+        jobs |= self._statistics_jobs(words, rows)
         if codes:
             bin_coded(codes, out)
-        rows = max(1024, CACHE_BYTES // len(self.features))
-        for start in range(0, batch.num_rows if jobs else 0, rows):
-            stop = min(start + rows, batch.num_rows)
+        n = max(1024, CACHE_BYTES // len(self.features))
+        for start in range(0, batch.num_rows if jobs else 0, n):
+            stop = min(start + n, batch.num_rows)
             for j, job in jobs.items():
                 job(start, stop, out[start:stop, j])
 
+    def _statistics_jobs(
+        self, arrays: Mapping[str, pa.Array], rows: RowFolds | None
+    ) -> dict[int, Job]:
+        """What bins the statistics of columns of a block, by number of the feature."""
+        j = len(self.columns)
+        jobs: dict[int, Job] = {}
+        tables = self.statistics if rows is None else rows.tables
+        for some, table in zip(self.statistics, tables, strict=True):
+            words = CodedWords.of(some.column, arrays[some.column])
+            bins = table.bins_of(words.hashes)
+            missing = np.broadcast_to(some.missing, (1, *bins.shape[1:]))
+            for own in np.concatenate((bins, missing)).transpose(2, 0, 1):  # (m + 1, f) each
+                if rows is None:
+                    jobs[j] = _by_table(words.codes, TableLookup(own[:, 0].copy()))
+                else:
+                    jobs[j] = _by_fold(words.codes, rows.folds, own.copy())
+                j += 1
+        return jobs
+
+    def part(self, columns: slice) -> Binning:
+        """Some of the columns, with their statistics."""
+        some = self.columns[columns]
+        names = {feature.name for feature in some}
+        return Binning(
+            # Copies, whose lookups are freed with them: together they may take more than the bins.
+            tuple(replace(feature) for feature in some),
+            tuple(one for one in self.statistics if one.column in names),
+        )
+
     def to_json(self) -> list[dict[str, Any]]:
-        return [feature.to_json() for feature in self.features]
+        statistics = {some.column: some.to_json() for some in self.statistics}
+        items = [feature.to_json() for feature in self.columns]
+        return [
+            {**item, **statistics[item["name"]]} if item["name"] in statistics else item
+            for item in items
+        ]
 
     @classmethod
     def from_json(cls, items: Sequence[Mapping[str, Any]]) -> Binning:
-        return cls(tuple(_feature_from_json(item) for item in items))
+        return cls(
+            tuple(_feature_from_json(item) for item in items),
+            tuple(CategoryStatistics.from_json(item) for item in items if "statistics" in item),
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"columns": self.columns, "statistics": self.statistics}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        if "features" in state:  # of versions without statistics
+            state = {"columns": state["features"], "statistics": ()}
+        vars(self).update(state)
+
+
+def _encoded(array: pa.Array) -> pa.Array:
+    """A column as a dictionary, which takes time and is used twice."""
+    return array if pt.is_dictionary(array.type) else array.dictionary_encode()
+
+
+def _by_table(codes: npt.NDArray[np.int32], lookup: TableLookup) -> Job:
+    return lambda start, stop, out: lookup(codes[start:stop], out)
+
+
+def _by_fold(codes: npt.NDArray[np.int32], folds: npt.NDArray[np.uint8], table: Bins) -> Job:
+    from sparrowboost.kernels.categories import bin_by_fold
+
+    return lambda start, stop, out: bin_by_fold(codes[start:stop], folds[start:stop], table, out)
 
 
 def _feature_from_json(item: Mapping[str, Any]) -> Feature:

@@ -18,7 +18,7 @@ import tempfile
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
@@ -34,6 +34,7 @@ from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.memory import release
 from sparrowboost.runtime.threads import ordered_map
 from sparrowboost.store.binning import BinnedBatch, Binning
+from sparrowboost.store.fold_statistics import RowStatistics
 from sparrowboost.store.lookup import Bins
 
 WIDE = 400  # columns above which reading them apart is faster in any case
@@ -118,6 +119,8 @@ class BinnedColumns:
         The folder for the temporary file.
     keep : list of str
         Columns to return as they are, too, if they are features.
+    statistics : RowStatistics, optional
+        Of rows that the binning's statistics were made from.
     """
 
     def __init__(
@@ -128,7 +131,9 @@ class BinnedColumns:
         plan: ColumnPlan,
         scratch: Path,
         keep: Sequence[str] = (),
+        statistics: RowStatistics | None = None,
     ) -> None:
+        self._statistics = statistics
         self._features = {*names} - {*keep}
         self._source, self._binning, self._names = source, binning, list(names)
         self._plan, self._scratch = plan, scratch
@@ -149,7 +154,7 @@ class BinnedColumns:
 
     def _groups(self, lengths: Sequence[int], numbers: Sequence[int]) -> Iterator[list[int]]:
         """Partitions in groups whose bins are in scratch at the same time."""
-        most = SCRATCH_BYTES // len(self._names)
+        most = SCRATCH_BYTES // len(self._binning.features)
         group: list[int] = []
         n = 0
         for number in numbers:
@@ -172,11 +177,13 @@ class BinnedColumns:
             for at in range(end - lengths[number], end, rows)
         ]
         with (
-            guard_disk(self._scratch / "bins", ends[-1] * len(self._names), only_space=True),
+            guard_disk(
+                self._scratch / "bins", ends[-1] * len(self._binning.features), only_space=True
+            ),
             tempfile.TemporaryFile(dir=self._scratch, buffering=0) as opened,
         ):
             file = opened.fileno()
-            scratch = _Scratch(file, tiles, rows, len(self._names))
+            scratch = _Scratch(file, tiles, rows, len(self._binning.features))
 
             def read(part: tuple[slice, float]) -> None:
                 self._bin_part(*part, numbers, lengths, scratch)
@@ -204,20 +211,30 @@ class BinnedColumns:
     ) -> None:
         """Bin some columns of some partitions into scratch."""
         names = self._names[part]
-        # Copies, whose lookups are freed at the end: together they may take more than the bins.
-        binning = Binning(tuple(replace(feature) for feature in self._binning.features[part]))
+        binning, d = self._binning.part(part), len(names)
+        # The statistics of these columns, too, are side by side.
+        first = len(self._names) + int(
+            (self._binning.column_of[len(self._names) :] < part.start).sum()
+        )
         rows = max(1, min(MAX_ROWS, int(ARRAY_BYTES / max(row_bytes, 1))))
         rows -= rows % scratch.rows if rows > scratch.rows else 0
         at = 0
         for batch in self._source.blocks(names, rows, numbers):
-            bins = np.empty((len(names), batch.num_rows), np.uint8)
+            bins = np.empty((len(binning.features), batch.num_rows), np.uint8)
+            rows_of = None
+            if self._statistics is not None:
+                row = _row_in_source(at, numbers, lengths)
+                rows_of = self._statistics.of_rows(binning, row, batch.num_rows)
             try:
-                binning.apply(batch.select(names).rename_columns(binning.names), bins.T)
+                named = batch.select(names).rename_columns(binning.column_names)
+                binning.apply(named, bins.T, rows_of)
             except RowError as error:
                 row = _row_in_source(at, numbers, lengths)
                 place = locate(self._source, row + error.row)
                 raise DataError(f"{place}: {error}") from None
-            scratch.write(bins, part.start, at)
+            scratch.write(bins[:d], part.start, at)
+            if len(bins) > d:
+                scratch.write(bins[d:], first, at)
             at += batch.num_rows
         if at != scratch.n_rows:
             raise self._too_short()

@@ -27,12 +27,14 @@ from sparrowboost.store.append import append_rows, check_options
 from sparrowboost.store.bin_finder import find_bins
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.known_bins import (
+    SameRows,
     binning_of,
     category_names,
     check_kinds,
     classes_of,
     opened,
     task_of,
+    warn_of_own_labels,
 )
 from sparrowboost.store.label_sample import LabelSample, look_at_labels, read_as_known
 from sparrowboost.store.plan import OPENING, IngestPlan
@@ -40,6 +42,7 @@ from sparrowboost.store.reading import Reading
 from sparrowboost.store.resume import describe_run, find_finished
 from sparrowboost.store.staged import StagedRows
 from sparrowboost.store.stages import Stage, all_rows, make_stages
+from sparrowboost.store.statistics_pass import StatisticsPass, make_statistics
 from sparrowboost.store.storage import CLASSIFICATION, REGRESSION
 from sparrowboost.store.warm_up import warm_up
 from sparrowboost.store.writer import StoreWriter
@@ -61,6 +64,7 @@ def ingest(
     columns: str | Iterable[Any] | None = None,
     exclude: str | Iterable[Any] | None = None,
     categorical: str | Iterable[Any] | None = None,
+    category_statistics: bool = True,
     bins_of: Any = None,
     append: str | os.PathLike[str] | Dataset | None = None,
     memory_limit: int | float | str | None = None,
@@ -116,6 +120,9 @@ def ingest(
     categorical : list of str, optional
         Columns of numbers to treat as categories. Strings, dictionaries and pandas categories
         always are.
+    category_statistics : bool
+        Whether columns of more categories than bins get, as more features, the mean of the target
+        and the count of each row's category. They take one more pass over these columns.
     bins_of : Dataset, path of a store, or Model, optional
         Use its features and their bins instead of finding some: for rows with which the training of
         a model goes on (`init_model` of `train`). Of more than two classes, the rows then need not
@@ -217,17 +224,21 @@ def ingest(
             verbose=verbose,
         )
     run, known = None, None
+    same_rows = isinstance(bins_of, SameRows)
+    if same_rows:
+        bins_of = bins_of.model
     if bins_of is not None:
         bins_of = opened(bins_of)
         known = binning_of(bins_of, columns, exclude, categorical)
         task = task or task_of(bins_of)
-        columns, categorical = known.names, category_names(known)
+        columns, categorical = known.column_names, category_names(known)
     if resume:
         named = (
             label, weight, positive, columns, exclude, categorical, header, format, seed,
             *read.of_text(),  # only those given: stores of older versions do not have them
             *([task] if task == REGRESSION else []),
             *([] if offset is None else ["offset", offset]),
+            *([] if category_statistics else ["no statistics"]),
             *([] if known is None else [zlib.crc32(json.dumps(known.to_json()).encode())]),
         )  # fmt: skip
         run = describe_run(data, named)
@@ -241,7 +252,7 @@ def ingest(
             rng=np.random.default_rng([seed, OPENING]),
             read=read,
             categorical=name_list(categorical),
-            needed=[] if known is None else known.names,
+            needed=[] if known is None else known.column_names,
             limit=limit,
         )
         with make_progress(verbose) as progress:
@@ -264,15 +275,28 @@ def ingest(
                 warm_up(table.features.values())
             release()
             plan = IngestPlan.make(limit, table, n_jobs, trained=not wait)
+            statistics = None
             if known is None:
-                binning, row_bytes = find_bins(table, plan, seed, progress)
+                binning, row_bytes, many = find_bins(
+                    table, plan, seed, progress, statistics=category_statistics
+                )
+                binning, statistics = make_statistics(
+                    binning, many, table, sample, plan, limit, seed, progress
+                )
             else:
-                check_kinds(known, table.source, known.names)
-                binning, row_bytes = known, float(table.source.row_bytes(known.names))
+                names = known.column_names
+                check_kinds(known, table.source, names)
+                binning, row_bytes = known, float(table.source.row_bytes(names))
+                if same_rows:
+                    read_again = StatisticsPass.again(known, table, sample, plan, limit, seed)
+                    statistics = read_again.of_rows(progress)
+                elif not isinstance(bins_of, Dataset):
+                    warn_of_own_labels(known)
         # With `positive`, the other classes are not known before all labels are read.
         whole = positive is not None or table.labels.n_classes > 2
         stages = [all_rows(table.source)] if whole else choose_stages(table, sample, seed)
-        reading = Reading(table, binning, store, plan, stages, sample, row_bytes, seed)
+        of = table, binning, store, plan, stages, sample, row_bytes, seed
+        reading = Reading(*of, statistics=statistics)
         rows = StagedRows(reading, close=stack.pop_all(), verbose=verbose)
     return rows.wait() if wait else Dataset(rows)
 

@@ -5,19 +5,31 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sparrowboost.readers.base import ConcatenatedSource
 from sparrowboost.readers.formats import Source
 from sparrowboost.runtime.errors import DataError
+from sparrowboost.runtime.progress import log
 from sparrowboost.store.binning import Binning, CategoryFeature
 from sparrowboost.store.dataset import Dataset
+
+SHOWN = 8  # columns in a warning
 
 
 def opened(bins_of: Any) -> Any:
     """What to take bins of: a store, where its path is given."""
     is_folder = isinstance(bins_of, str | os.PathLike) and Path(bins_of).expanduser().is_dir()
     return Dataset(bins_of) if is_folder else bins_of
+
+
+class SameRows(NamedTuple):
+    """As `bins_of`: a model that was trained on the same rows.
+
+    They must not have their own labels in its statistics of categories.
+    """
+
+    model: Any
 
 
 def binning_of(bins_of: Any, *features: Any) -> Binning:
@@ -50,7 +62,17 @@ def classes_of(bins_of: Any) -> tuple[Any, ...]:
 
 def category_names(binning: Binning) -> list[str]:
     """The features that are categories."""
-    return [f.name for f in binning.features if isinstance(f, CategoryFeature)]
+    return [f.name for f in binning.columns if isinstance(f, CategoryFeature)]
+
+
+def warn_of_own_labels(binning: Binning) -> None:
+    """Warn that rows which a model was trained on are not to be used again with its statistics."""
+    if binning.statistics:
+        log.warning(
+            "the model has statistics of the labels by category (of %s): its training rows would "
+            "see their own labels; ingest other rows, or go on with the store that it was trained "
+            "on.", ", ".join(repr(some.column) for some in binning.statistics[:SHOWN]),
+        )  # fmt: skip
 
 
 def check_kinds(
@@ -62,7 +84,7 @@ def check_kinds(
     """
     if isinstance(source, ConcatenatedSource):
         source = source.parts[0]  # there may be thousands
-    for feature, name in zip(binning.features, names, strict=True):
+    for feature, name in zip(binning.columns, names, strict=True):
         if isinstance(feature, CategoryFeature) or feature.blank:
             continue
         is_time, kind = feature.kind == "time", source.kind(name)

@@ -6,6 +6,7 @@ have other labels than others.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
@@ -33,6 +34,7 @@ from sparrowboost.store.plan import SAMPLE_ROWS, SAMPLING
 
 # Share of the labels' variance that may lie between partitions; by chance it is far less.
 DRIFT = 0.05
+EXTREME = 0.001  # share of the rows at each end of the numbers that are extreme
 RUN_ROWS = 1_024  # read together of labels that are an array of their own
 
 Codes = npt.NDArray[np.uint8]  # of classes or bands
@@ -51,11 +53,14 @@ class LabelSample:
         How often each class is there; none of numbers.
     numbers : bool
         Whether the classes are numbers, which may also be meant to be predicted.
+    clip : (float, float)
+        Of numbers, the range of all but a few extreme ones.
     """
 
     pieces: list[Codes] = field(default_factory=list)
     rows: Counter[Value] = field(default_factory=Counter)
     numbers: bool = False
+    clip: tuple[float, float] = (-math.inf, math.inf)
 
     @property
     def drifts(self) -> bool:
@@ -117,7 +122,12 @@ def _sample_of_numbers(labels: TargetReader, pieces: Iterable[pa.Array]) -> Labe
         labels.set_bands(pieces)
     except RowError:  # the pass over all rows says where
         return LabelSample()
-    return LabelSample([labels.sampled(piece) for piece in pieces])
+    values = [labels.values(piece) for piece in pieces if len(piece)]
+    sample = LabelSample([labels.sampled(piece) for piece in pieces])
+    if values:
+        low, high = np.quantile(np.concatenate(values), (EXTREME, 1 - EXTREME)).tolist()
+        sample.clip = low, high
+    return sample
 
 
 def _sample_of_classes(name: str, pieces: Iterable[pa.Array]) -> LabelSample:

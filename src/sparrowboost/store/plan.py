@@ -149,10 +149,11 @@ def training_parts(table: Table, shuffle_bytes: int, n_jobs: int) -> dict[str, i
     )
 
 
-def layout_of(table: Table) -> Layout:
-    """How the rows of a table are laid out in a store."""
+def layout_of(table: Table, n_features: int | None = None) -> Layout:
+    """How the rows of a table are laid out in a store, by default without statistics."""
     targeted, has_offset = table.labels.targeted, table.offset is not None
-    return Layout(len(table.features), table.weight is not None, targeted, has_offset)
+    d = n_features or len(table.features)
+    return Layout(d, table.weight is not None, targeted, has_offset)
 
 
 def sample_rows(n_features: int) -> int:

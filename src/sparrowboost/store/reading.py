@@ -14,6 +14,7 @@ from sparrowboost.runtime.progress import Progress, log
 from sparrowboost.store.binning import Binning
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.drift import DriftMeter
+from sparrowboost.store.fold_statistics import RowStatistics
 from sparrowboost.store.label_sample import LabelSample, read_as_classes, read_as_two
 from sparrowboost.store.plan import IngestPlan, layout_of
 from sparrowboost.store.row_pass import RowPass
@@ -75,6 +76,7 @@ class Reading:
     seed : int
     meter : DriftMeter, optional
         Of rows that are appended to a store.
+    statistics : RowStatistics, optional
     """
 
     table: Table
@@ -86,6 +88,7 @@ class Reading:
     row_bytes: float
     seed: int
     meter: DriftMeter | None = None
+    statistics: RowStatistics | None = None
 
     def __post_init__(self) -> None:
         self._start(self.stages)
@@ -96,7 +99,7 @@ class Reading:
         check_offset(table.offset is not None, labels.n_classes)
         self.store.start(
             self.binning,
-            layout_of(table),
+            layout_of(table, len(self.binning.features)),
             n_rows=table.source.n_rows,
             stage_rows=max(stage.n_rows for stage in stages),
             memory=plan.shuffle_bytes,
@@ -106,10 +109,11 @@ class Reading:
         )
         row_bytes = self.row_bytes
         if plan.columns is not None:
-            row_bytes = 2.0 * len(table.features)  # bins by column, and by row
+            row_bytes = 2.0 * len(self.binning.features)  # bins by column, and by row
         rows = plan.block_rows(row_bytes, MAX_BLOCK_ROWS)
         of = table, self.binning, self.store, stages, rows
-        self._pass = RowPass(*of, plan.n_jobs, self.seed, plan.columns, self.meter)
+        more = plan.columns, self.meter, self.statistics
+        self._pass = RowPass(*of, plan.n_jobs, self.seed, *more)
 
     @property
     def expected(self) -> Expected:

@@ -21,6 +21,7 @@ from sparrowboost.store.binning import Binning
 from sparrowboost.store.column_pass import BinnedColumns, ColumnPlan
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.drift import DriftMeter
+from sparrowboost.store.fold_statistics import RowStatistics
 from sparrowboost.store.shuffle import Records
 from sparrowboost.store.stages import Stage
 from sparrowboost.store.writer import StoreWriter
@@ -49,6 +50,8 @@ class RowPass:
         How to read columns apart; by default, they are read together.
     meter : DriftMeter, optional
         Compares rows that are appended with those of the store.
+    statistics : RowStatistics, optional
+        Of the columns of which the binning has any.
     """
 
     table: Table
@@ -60,6 +63,7 @@ class RowPass:
     seed: int
     columns: ColumnPlan | None = None
     meter: DriftMeter | None = None
+    statistics: RowStatistics | None = None
 
     def run(self, progress: Progress, stop: threading.Event) -> Iterator[Dataset | None]:
         """Read all rows: yields the data set after each stage, at last the finished one.
@@ -108,7 +112,9 @@ class RowPass:
         if self.columns is not None:
             names, scratch = list(self.table.features), self.store.scratch
             source = self.table.source
-            read = BinnedColumns(source, self.binning, names, self.columns, scratch).blocks
+            read = BinnedColumns(
+                source, self.binning, names, self.columns, scratch, statistics=self.statistics
+            ).blocks
         with (
             closing(self.table.blocks(self.block_rows, only, read)) as blocks,
             closing(ordered_map(self._bin, blocks, self.n_jobs, self.n_jobs + AHEAD)) as results,
@@ -135,8 +141,11 @@ class RowPass:
         """A block as records, and its label codes or bands."""
         layout = self.store.layout
         records = np.empty((len(block.codes), layout.row_bytes), np.uint8)
+        rows = None
+        if self.statistics is not None:
+            rows = self.statistics.of_rows(self.binning, block.row, len(block.codes))
         with located(self.table.source, block.row):  # of bins that were found in other rows
-            self.binning.apply(block.batch, records[:, : layout.n_features])
+            self.binning.apply(block.batch, records[:, : layout.n_features], rows)
         at = layout.n_features
         for numbers in (block.weights, block.offsets, block.targets):
             if numbers is not None:

@@ -53,7 +53,10 @@ TARGET_VERSION = 3  # of stores whose labels are numbers
 CLASS_VERSION = 4  # of stores whose labels are of more than two classes
 OFFSET_VERSION = 5  # of stores whose rows have offsets
 APPENDED_VERSION = 6  # of stores of any rows to which others were appended
-VERSIONS = (VERSION, TARGET_VERSION, CLASS_VERSION, OFFSET_VERSION, APPENDED_VERSION)
+STATISTICS_VERSION = 7  # of stores with statistics of categories, of any rows
+VERSIONS = (
+    VERSION, TARGET_VERSION, CLASS_VERSION, OFFSET_VERSION, APPENDED_VERSION, STATISTICS_VERSION
+)  # fmt: skip
 MANIFEST, LOCK, SCRATCH = "manifest.json", "ingest.lock", "scratch"
 PROGRESS = ("progress.npz", "progress.npz.tmp")  # of unfinished ingests by earlier versions
 ROWS = re.compile(r"rows-[0-9a-f]{8}\.bin")

@@ -26,6 +26,7 @@ ALL_DIFFER = 0.9  # distinct values per row
 # The same when the first rare ones were dropped: of 20,000 categories, 2,000 are in 2,108 rows.
 ALL_DIFFERED = 0.95
 MANY_OTHERS = 0.1  # of the rows: worth a word
+SOME_OTHERS = 0.01  # worth statistics of the target by category
 # Of the most frequent texts, which are looked at: so many, and so many characters of each.
 LOOKED_AT, LOOKED_AT_CHARS = 5_000, 80
 NUMBERS_TO_DO = "convert them, or for CSV files pass decimal= and thousands="
@@ -84,8 +85,11 @@ class Tally:
         return 1 - known / self.weight if self.weight else 0.0
 
 
-def find_fault(name: str, tally: Tally) -> str | None:
+def find_fault(name: str, tally: Tally, *, statistics: bool = False) -> str | None:
     """What to warn of a text column, or None.
+
+    With statistics of all categories, it does not matter how many have no bin of their own, and
+    their pass knows whether nearly all values differ.
 
     Examples
     --------
@@ -107,6 +111,8 @@ def find_fault(name: str, tally: Tally) -> str | None:
         what, example, to_do = kind
         head += f"text that looks like {what} ({_short(example)}) is read as categories"
         advice = f"{to_do}; if they are categories, pass {advice}"
+    elif statistics:
+        return None
     elif tally.all_differ:
         head += f"nearly all values differ ({_short(example)}), as those of an id or of free text"
         advice = f"leave it out (exclude={[name]!r}), or pass {advice} to keep it"
@@ -115,7 +121,7 @@ def find_fault(name: str, tally: Tally) -> str | None:
         advice = f"join rare ones, or pass {advice} to accept it"
     else:
         return None
-    if tally.others >= MANY_OTHERS:
+    if tally.others >= MANY_OTHERS and not statistics:
         share = min(0.99, tally.others) if tally.counts else 1
         head += (
             f", and {share:.0%} of the rows have none of the {MAX_CATEGORIES} most frequent ones, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+import pyarrow as pa
 
 from sparrowboost.readers.formats import Kind
 from sparrowboost.store.binning import WORK_DTYPES
@@ -32,6 +33,7 @@ def warm_up(kinds: Iterable[Kind]) -> None:
             bin_by_table(x, table, out)
             bin_codes(byte, np.zeros((1, 256), np.uint8), zero, np.empty((2, 1), np.uint8))
             PageBuffers(1).take(0)
+            warm_up_categories()
             continue
         low = np.float32(1) if dtype is np.float32 else np.float64(1)
         thresholds = np.zeros(256, dtype)
@@ -46,6 +48,18 @@ def warm_up(kinds: Iterable[Kind]) -> None:
     order = np.zeros(1, np.uint32)
     random_order(np.uint64(0), order)
     gather_rows(byte, order, byte[:, :1].copy(), byte[:, :0].copy())
+
+
+def warm_up_categories() -> None:
+    """Call the kernels of statistics of categories."""
+    from sparrowboost.kernels.categories import bin_by_fold
+    from sparrowboost.store.category_statistics import CodedWords
+    from sparrowboost.store.fold_statistics import FoldSums, folds_of
+
+    words = CodedWords.of("", pa.array(["a"]))
+    folds = folds_of(0, 1, 0)
+    FoldSums("", 1, 2).add(words, folds, np.ones((2, 1)))
+    bin_by_fold(words.codes, folds, np.zeros((1, 1), np.uint8), folds)
 
 
 def warm_up_columns() -> None:

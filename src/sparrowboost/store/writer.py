@@ -36,6 +36,7 @@ from sparrowboost.store.stored import (
     PROGRESS,
     ROWS,
     SCRATCH,
+    STATISTICS_VERSION,
     TARGET_VERSION,
     VERSION,
     Layout,
@@ -289,8 +290,9 @@ class StoreWriter:
     def _manifest(self, label_of: npt.NDArray[np.uint8], about: dict[str, Any]) -> dict[str, Any]:
         if self._append:
             segments = [*self._base.get("segments", ()), self._segment(label_of, about)]
-            return {**self._base, "version": APPENDED_VERSION, "segments": segments}
-        version: int = VERSION
+            version = max(APPENDED_VERSION, self._base["version"])
+            return {**self._base, "version": version, "segments": segments}
+        version = VERSION
         span: dict[str, Any] = {}
         if self.layout.targeted and about["classes"]:
             version = CLASS_VERSION
@@ -298,6 +300,8 @@ class StoreWriter:
             version, span = TARGET_VERSION, {"target_span": self.target_span}
         if self.layout.offset:  # of which `about` has the name
             version, span = OFFSET_VERSION, {"targeted": self.layout.targeted, **span}
+        if self._binning.statistics:
+            version, span = STATISTICS_VERSION, {"targeted": self.layout.targeted, **span}
         return {
             "format": FORMAT,
             "version": version,

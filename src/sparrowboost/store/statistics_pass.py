@@ -1,0 +1,282 @@
+"""The pass over labels and columns of many categories, in which their statistics are made.
+
+It comes before the pass over all columns, which needs them for every row.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sparrowboost.readers.classes import ClassReader
+from sparrowboost.readers.formats import Kind
+from sparrowboost.readers.labels import LabelReader, OtherClassesError
+from sparrowboost.readers.table import CodedBlock, Table
+from sparrowboost.readers.targets import TargetReader
+from sparrowboost.runtime.memory import release
+from sparrowboost.runtime.progress import Progress, Task, log
+from sparrowboost.store.bin_finder import find_thresholds
+from sparrowboost.store.binning import Binning
+from sparrowboost.store.category_statistics import CategoryStatistics, CodedWords
+from sparrowboost.store.fold_statistics import (
+    MAX_MEANS,
+    FoldedStatistics,
+    FoldSums,
+    RowStatistics,
+    category_bytes,
+    folds_of,
+)
+from sparrowboost.store.label_sample import LabelSample, read_as_classes, read_as_two
+from sparrowboost.store.plan import IngestPlan
+from sparrowboost.store.text_check import ALL_DIFFER, ID_ROWS
+
+BLOCK_ROWS = 16_384
+LIMIT_SHARE = 8  # of the memory limit, for the sums of all columns
+# Of a column. A model file has 10 bytes for each of the more frequent ones, as text 14.
+MIN_CATEGORIES, MAX_CATEGORIES = 2_000, 2_000_000
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Means:
+    """What statistics are means of."""
+
+    names: list[str]  # of the means
+    values: Callable[[CodedBlock], list[npt.NDArray[Any]]]  # of each row of a block
+    flips: bool = False  # whether it may turn out that 0 and 1 stand for the other class
+
+    def of(self, block: CodedBlock) -> Floats:
+        """(1 + k, n) weights of rows, and their product with the values."""
+        weights = np.ones(len(block.codes))
+        if block.weights is not None:
+            weights = block.weights.astype(np.float64)
+        return np.stack([weights, *(weights * value for value in self.values(block))])
+
+
+def make_statistics(
+    binning: Binning,
+    columns: Sequence[str],
+    table: Table,
+    sample: LabelSample,
+    plan: IngestPlan,
+    limit: int,
+    seed: int,
+    progress: Progress,
+) -> tuple[Binning, RowStatistics | None]:
+    """The binning with the statistics of some columns, and these statistics for the table's rows.
+
+    Labels that differ from their sample change how the table's labels are read.
+    """
+    if not columns:
+        return binning, None
+    read = StatisticsPass(columns, table, sample, plan, limit, seed)
+    try:
+        made = read.run(progress)
+    except OtherClassesError as error:
+        if error.many:
+            read_as_classes(table, sample)
+        else:
+            read_as_two(table)
+        made = read.run(progress)
+    release()
+    if not made:
+        return binning, None
+    taken = {*binning.column_names}
+    statistics = [
+        replace(whole, names=tuple(unique(name, taken) for name in whole.names))
+        for whole, _ in made
+    ]
+    tables = {whole.column: folded for whole, folded in made}
+    return binning.with_statistics(statistics), RowStatistics(tables, seed)
+
+
+def unique(name: str, taken: set[str]) -> str:
+    """A name that no other feature has, which is then taken.
+
+    Examples
+    --------
+    >>> unique("x (mean)", {"x", "x (mean)"})
+    'x (mean) 2'
+    """
+    number, found = 1, name
+    while found in taken:
+        number += 1
+        found = f"{name} {number}"
+    taken.add(found)
+    return found
+
+
+@dataclass(frozen=True)
+class StatisticsPass:
+    """Reads labels, weights and some columns of a table, and makes the statistics of these.
+
+    Parameters
+    ----------
+    columns : list of str
+    table : Table
+    sample : LabelSample
+    plan : IngestPlan
+    limit : int
+        Of the memory of the whole ingest.
+    seed : int
+        Of the folds.
+    known : tuple of CategoryStatistics
+        Whose thresholds to use; by default, they are found.
+    """
+
+    columns: Sequence[str]
+    table: Table
+    sample: LabelSample
+    plan: IngestPlan
+    limit: int
+    seed: int
+    known: tuple[CategoryStatistics, ...] = ()
+
+    @classmethod
+    def again(
+        cls,
+        binning: Binning,
+        table: Table,
+        sample: LabelSample,
+        plan: IngestPlan,
+        limit: int,
+        seed: int,
+    ) -> StatisticsPass:
+        """One over the rows that the statistics of a binning were made from."""
+        name_of = dict(zip(binning.column_names, table.features, strict=True))
+        known = tuple(replace(some, column=name_of[some.column]) for some in binning.statistics)
+        columns = [some.column for some in known]
+        return cls(columns, table, sample, plan, limit, seed, known)
+
+    def of_rows(self, progress: Progress) -> RowStatistics | None:
+        """The statistics of the rows, without those for others."""
+        if not self.columns:
+            return None
+        made = self.run(progress)
+        release()
+        return RowStatistics({whole.column: folded for whole, folded in made}, self.seed)
+
+    def run(self, progress: Progress) -> list[tuple[CategoryStatistics, FoldedStatistics]]:
+        """The statistics of the columns that have any: for other rows, and for these."""
+        groups, source = [slice(None)], self.table.source
+        if self.plan.columns is not None and (reading := source.reading(self.columns)) is not None:
+            groups = self.plan.columns.parts(reading)
+        made = []
+        with progress.task("statistics of categories", len(groups) * source.n_rows) as task:
+            for group in groups:
+                # Of its own: labels of the table are read by the pass over all columns.
+                labels = copy.deepcopy(self.table.labels)
+                made += self._read(list(self.columns[group]), labels, task)
+        return made
+
+    def _read(
+        self, columns: list[str], labels: LabelReader, task: Task
+    ) -> list[tuple[CategoryStatistics, FoldedStatistics]]:
+        """Statistics of columns that are read together."""
+        features: dict[str, Kind] = dict.fromkeys(columns, "category")
+        table = replace(self.table, features=features, labels=labels, offset=None)
+        means = means_of(labels, self.sample)
+        most = self.max_categories(len(means.names))
+        all_sums = [FoldSums(name, len(means.names), most) for name in columns]
+        totals, n_rows = np.zeros(1 + len(means.names)), 0
+        row_bytes = max(table.source.row_bytes(table.read_columns), 1)
+        rows = min(self.plan.block_rows(row_bytes, BLOCK_ROWS), most // 2)
+        with (
+            closing(table.blocks(rows)) as blocks,
+            ThreadPoolExecutor(min(self.plan.n_jobs, len(columns))) as pool,
+        ):
+            for block in blocks:
+                values = means.of(block)
+                folds = folds_of(block.row, len(block.codes), self.seed)
+                # Each column has its rows in order, whatever the number of threads.
+                for _ in pool.map(partial(_add, block, folds, values), all_sums):
+                    pass
+                totals += values.sum(1)
+                n_rows += len(block.codes)
+                task.advance(len(block.codes))
+        if labels.order()[0] and means.flips:
+            totals[1] = totals[0] - totals[1]
+            for sums in all_sums:
+                sums.flip()
+        if self.known:
+            return list(self._finish_known(all_sums, means, totals, n_rows))
+        return list(_finish(all_sums, means, totals, n_rows))
+
+    def _finish_known(
+        self, all_sums: Sequence[FoldSums], means: Means, totals: Floats, n_rows: int
+    ) -> Iterator[tuple[CategoryStatistics, FoldedStatistics]]:
+        known = {some.column: some for some in self.known}
+        for sums in all_sums:
+            some = known[sums.column]
+            cuts = iter(some.thresholds)
+            yield sums.finish(
+                some.names, totals[1:] / totals[0], totals[0] / n_rows, lambda *_, c=cuts: next(c)
+            )
+
+    def max_categories(self, n_targets: int) -> int:
+        """Categories of a column that are counted exactly.
+
+        By the limit alone, where that allows it, so that the same limit gives the same statistics.
+        """
+        n_bytes = min(self.limit // LIMIT_SHARE, self.plan.sample_bytes) // len(self.columns)
+        return min(max(n_bytes // category_bytes(n_targets), MIN_CATEGORIES), MAX_CATEGORIES)
+
+
+def _add(block: CodedBlock, folds: npt.NDArray[np.uint8], values: Floats, sums: FoldSums) -> None:
+    """Add the rows of a block to the sums of a column."""
+    sums.add(CodedWords.of(sums.column, block.batch.column(sums.column)), folds, values)
+
+
+def means_of(labels: LabelReader, sample: LabelSample) -> Means:
+    """What statistics are means of, for such labels."""
+    if isinstance(labels, TargetReader):
+        low, high = sample.clip
+        return Means(["mean"], lambda block: [np.clip(_targets(block), low, high)])
+    if isinstance(labels, ClassReader):
+        rows = sample.rows
+        known = labels.known
+        codes = sorted(range(len(known)), key=lambda code: -rows[known[code]])[:MAX_MEANS]
+        return Means(
+            [f"share of {known[code]}" for code in codes],
+            lambda block: [_targets(block) == code for code in codes],
+        )
+    return Means(["mean"], lambda block: [block.codes], flips=True)
+
+
+def _targets(block: CodedBlock) -> npt.NDArray[np.float64]:
+    assert block.targets is not None
+    return block.targets.astype(np.float64)
+
+
+def _finish(
+    all_sums: Sequence[FoldSums], means: Means, totals: Floats, n_rows: int
+) -> Iterator[tuple[CategoryStatistics, FoldedStatistics]]:
+    scale = totals[0] / n_rows
+    if not scale:  # all weights are zero, which training refuses
+        return
+    for sums in all_sums:
+        n = sums.n_categories + sums.n_dropped
+        if n_rows >= ID_ROWS and n >= ALL_DIFFER * n_rows:
+            log.warning(
+                "column %r: nearly all values differ (%d in %d rows): it is an id, of which "
+                "nothing can be learned; leave it out (exclude=%r).",
+                sums.column, n, n_rows, [sums.column],
+            )  # fmt: skip
+            continue
+        if sums.n_dropped:
+            log.info(
+                "column %r: has more categories than fit into the memory limit; statistics are of "
+                "the %d most frequent ones",
+                sums.column, sums.n_categories,
+            )  # fmt: skip
+        names = [f"{sums.column} ({name})" for name in (*means.names, "count")]
+        yield sums.finish(names, totals[1:] / totals[0], scale, find_thresholds)

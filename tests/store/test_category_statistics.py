@@ -1,0 +1,353 @@
+"""Statistics of the target by category: what they are, and that no row sees its own label."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections import defaultdict
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import sparrowboost.store.fold_statistics as fold_statistics
+from constants import set_constants
+from sparrowboost import Dataset, ingest, train
+from sparrowboost.store.bin_finder import find_thresholds
+from sparrowboost.store.category_statistics import CategoryStatistics, CodedWords, hash_words
+from sparrowboost.store.fold_statistics import N_FOLDS, SMOOTHING, FoldSums, folds_of
+from sparrowboost.views import split
+
+ROWS = 4_000
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(3)
+
+
+def words_of(values):
+    return CodedWords.of("c", pa.array(values, pa.string()))
+
+
+def long_tail(rng, n=ROWS, values=600):
+    """Categories of which many are beyond the 254 most frequent ones, some missing."""
+    numbers = np.minimum(rng.geometric(1 / 150, n), values)
+    return [None if k % 97 == 0 else f"v{k}" for k in numbers]
+
+
+def made_table(rng, n=ROWS, **more):
+    c = long_tail(rng, n)
+    effect = np.array([0.0 if text is None else (int(text[1:]) % 7) / 7 for text in c])
+    y = (rng.random(n) < 0.2 + 0.5 * effect).astype(np.int64)
+    return pa.table({"c": c, "x": rng.normal(size=n), "y": y, **more})
+
+
+def naive_statistics(values, target, weight, folds):
+    """For each row mean and count of its category from other folds; and both of all rows."""
+    scale, prior = np.mean(weight), np.sum(weight * target) / np.sum(weight)
+    n, s = defaultdict(float), defaultdict(float)
+    for value, fold, w, y in zip(values, folds, weight, target, strict=True):
+        for key in ((value, fold), value):
+            n[key] += w / scale
+            s[key] += w * y / scale
+
+    def mean(count, total):
+        return np.float32((total + SMOOTHING * prior) / (count + SMOOTHING))
+
+    rows = []
+    for value, fold in zip(values, folds, strict=True):
+        count, total = n[value] - n[value, fold], s[value] - s[value, fold]
+        rows.append((mean(count, total), np.float32(count)))
+    share = 1 - 1 / N_FOLDS
+    whole = {
+        value: (mean(share * n[value], share * s[value]), np.float32(share * n[value]))
+        for value in values
+    }
+    return rows, whole, mean(0, 0)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_statistics_are_those_of_the_naive_twin(rng, weighted):
+    values = [f"v{k}" for k in rng.geometric(0.1, 3_000)]
+    target = rng.random(3_000) * 8 // 1
+    weight = rng.integers(1, 5, 3_000) / 2 if weighted else np.ones(3_000)
+    folds, sums = folds_of(40, 3_000, 9), FoldSums("c", 1, 10_000)
+    for start in range(0, 3_000, 700):
+        part = slice(start, start + 700)
+        both = np.stack([weight[part], weight[part] * target[part]])
+        sums.add(words_of(values[part]), folds[part], both)
+    prior = np.array([np.sum(weight * target) / np.sum(weight)])
+    whole, folded = sums.finish(["mean", "count"], prior, weight.mean(), find_thresholds)
+    rows, of_all, nothing = naive_statistics(values, target, weight, folds)
+    words = words_of(values)
+    bins = folded.bins_of(words.hashes)[words.codes, folds]
+    for j, cuts in enumerate(whole.thresholds):
+        exact = np.array([row[j] for row in rows])
+        # Sums are added in another order, so that a value may lie on the other side of a threshold.
+        near = np.isclose(exact[:, None], cuts, rtol=1e-6).any(1)
+        assert near.mean() < 0.05
+        assert (bins[:, j] == np.searchsorted(cuts, exact))[~near].all()
+        texts = list(of_all)
+        exact = np.array([of_all[text][j] for text in texts])
+        near = np.isclose(exact[:, None], cuts, rtol=1e-6).any(1)
+        found = whole.bins_of(hash_words(pa.array(texts)))[:, 0, j]
+        assert (found == np.searchsorted(cuts, exact))[~near].all()
+        unknown = np.searchsorted(cuts, [nothing, 0][j])
+        assert whole.bins_of(hash_words(pa.array(["new"]))).tolist()[0][0][j] == unknown
+
+
+def test_a_label_never_changes_the_statistics_of_its_own_row(rng):
+    values, target = long_tail(rng, 1_000), rng.integers(0, 2, 1_000).astype(float)
+    folds, words = folds_of(0, 1_000, 5), words_of(values)
+
+    def means(y):
+        """Of each row, as exact as float32 is: each has a bin of its own."""
+        sums = FoldSums("c", 1, 5_000)
+        sums.add(words, folds, np.stack([np.ones(1_000), y]))
+        kind = fold_statistics._Mean(1.0, 1, 0.5)
+        by_slot = kind.without_fold(sums._sums[: sums.n_categories])
+        slots = fold_statistics.find(words.hashes, sums._keys, sums._slots)
+        there = words.codes < len(words.hashes)
+        return np.where(there, by_slot[np.append(slots, 0)[words.codes], folds], np.nan)
+
+    before = means(target)
+    changed = 0
+    for row in range(200):
+        other = target.copy()
+        other[row] = 1 - other[row]
+        after = means(other)
+        same_fold = folds == folds[row]
+        np.testing.assert_array_equal(after[same_fold], before[same_fold])
+        changed += not np.array_equal(after, before, equal_nan=True)
+    assert changed > 100  # rows of other folds do see it
+
+
+def test_too_many_categories_drop_the_rarest_ones(rng):
+    sums = FoldSums("c", 1, 200)
+    frequent = [f"often{k}" for k in range(50)]
+    for block in range(40):
+        values = [*frequent, *(f"once{block}-{k}" for k in range(30))]
+        n = len(values)
+        sums.add(words_of(values), folds_of(block * n, n, 0), np.ones((2, n)))
+        assert sums.n_categories <= 200
+    assert sums.n_dropped > 500
+    whole, folded = sums.finish(["mean", "count"], np.ones(1), 1.0, find_thresholds)
+    count = whole.bins_of(hash_words(pa.array(frequent)))[:, 0, 1]
+    rare = whole.bins_of(hash_words(pa.array(["once0-1", "never"])))[:, 0, 1]
+    assert count.min() > rare.max()  # of the frequent ones, none was dropped
+    kept = fold_statistics.find(hash_words(pa.array(frequent)), folded.keys, folded.slots)
+    assert len(set(kept.tolist())) == 50
+    assert (kept >= 0).all()
+
+
+def test_columns_of_more_categories_than_bins_have_statistics(rng):
+    few = rng.choice(["a", "b"], ROWS).tolist()
+    dataset = ingest(made_table(rng, few=few), label="y", verbose=0)
+    assert dataset.feature_names == ["c", "x", "few", "c (mean)", "c (count)"]
+    assert [s.column for s in dataset.binning.statistics] == ["c"]
+    block = dataset.read_block(0)
+    assert block.bins.shape[1] == dataset.n_features == 5
+    # Missing categories have the missing bin of the statistics, too.
+    last = dataset.binning.n_bins - 1
+    missing = block.bins[:, 0] == last[0]
+    assert missing.any()
+    assert ((block.bins[:, 3:] == last[3:]).all(1) == missing).all()
+
+
+def test_without_statistics_a_store_is_what_it_was(rng):
+    table = made_table(rng)
+    dataset = ingest(table, label="y", category_statistics=False, verbose=0)
+    assert dataset.feature_names == ["c", "x"]
+    assert dataset.binning.statistics == ()
+    assert all("statistics" not in item for item in dataset.binning.to_json())
+
+
+def test_names_that_are_taken_get_a_number(rng):
+    more = {"c (mean)": rng.normal(size=ROWS)}
+    dataset = ingest(made_table(rng, **more), label="y", verbose=0)
+    assert dataset.feature_names == ["c", "x", "c (mean)", "c (mean) 2", "c (count)"]
+
+
+def rows_of(dataset):
+    """All rows, sorted, with their labels."""
+    return sorted(
+        (row.tobytes(), int(label))
+        for block in dataset.blocks()
+        for row, label in zip(block.bins, block.label, strict=True)
+    )
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_stored_bins_are_the_same_however_the_table_is_read(rng, tmp_path, monkeypatch, apart):
+    table = made_table(rng)
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=500)
+    if apart:  # columns one by one
+        set_constants(monkeypatch, wide=1)
+        set_constants(monkeypatch, reader_bytes=1)
+        set_constants(monkeypatch, array_bytes=3_000)
+    expected = rows_of(ingest(table, label="y", verbose=0, n_jobs=1))
+    assert rows_of(ingest(tmp_path / "t.parquet", label="y", verbose=0, n_jobs=2)) == expected
+
+
+def test_stages_of_random_parts_have_the_statistics_of_their_rows(rng, tmp_path, monkeypatch):
+    table = made_table(rng)
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=100)
+    expected = rows_of(ingest(table, label="y", verbose=0))
+    set_constants(monkeypatch, min_staged_rows=100)
+    assert rows_of(ingest(tmp_path / "t.parquet", label="y", verbose=0)) == expected
+
+
+def test_the_greater_label_is_the_positive_one_in_means_too(rng):
+    table = made_table(rng)
+    order = np.argsort(table["y"].to_numpy() == 0, kind="stable")  # 1 is found first, then 0
+    for source in (table, table.take(order), table.take(order[::-1])):
+        binning = ingest(source, label="y", verbose=0).binning
+        (some,) = binning.statistics
+        rate = table["y"].to_numpy().mean()
+        prior = np.searchsorted(some.thresholds[0], np.float32(rate))
+        assert abs(int(some.unknown[0]) - int(prior)) <= 1
+        assert some.unknown[1] == 0
+
+
+def test_numbers_have_the_mean_of_all_but_extreme_targets(rng):
+    table = made_table(rng)
+    y = table["y"].to_numpy() * 10.0 + rng.normal(size=ROWS)
+    y[0] = 1e30
+    table = table.set_column(2, "y", pa.array(y))
+    dataset = ingest(table, label="y", task="regression", verbose=0)
+    assert dataset.feature_names == ["c", "x", "c (mean)", "c (count)"]
+    assert max(dataset.binning.statistics[0].thresholds[0]) < 20
+    assert Dataset(dataset.path).task == "regression"
+
+
+def test_more_classes_have_a_share_each(rng):
+    table = made_table(rng)
+    names = np.array(["fir", "oak", "pine"])[rng.integers(0, 3, ROWS)]
+    table = table.set_column(2, "y", pa.array(names.tolist()))
+    dataset = ingest(table, label="y", verbose=0)
+    assert set(dataset.feature_names[2:]) == {
+        "c (share of fir)", "c (share of oak)", "c (share of pine)", "c (count)"
+    }  # fmt: skip
+    model = train(dataset, n_estimators=2, verbose=0)
+    assert model.predict_proba(table).shape == (ROWS, 3)
+
+
+def test_of_many_classes_the_most_frequent_have_a_share(rng):
+    table = made_table(rng)
+    names = [f"k{int(k)}" for k in np.minimum(rng.geometric(0.3, ROWS), 12)]
+    dataset = ingest(table.set_column(2, "y", pa.array(names)), label="y", verbose=0)
+    shares = [name for name in dataset.feature_names if "share of" in name]
+    assert shares == [f"c (share of k{k})" for k in range(1, 9)]
+
+
+def test_a_third_class_that_the_sample_lacks_is_found_in_the_statistics_pass(rng, monkeypatch):
+    set_constants(monkeypatch, label_sample_rows=256)
+    table = made_table(rng)
+    names = np.where(table["y"].to_numpy() > 0, "a", "b").astype(object)
+    names[1_234] = "rare"
+    dataset = ingest(table.set_column(2, "y", pa.array(names.tolist())), label="y", verbose=0)
+    assert dataset.classes == ("a", "b", "rare")
+
+
+def test_an_id_has_no_statistics_and_is_warned_about(rng, caplog):
+    with caplog.at_level(logging.WARNING, "sparrowboost"):
+        dataset = ingest(made_table(rng, user=[f"u{k}" for k in range(ROWS)]), label="y", verbose=0)
+    assert dataset.feature_names == ["c", "x", "user", "c (mean)", "c (count)"]
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "column 'user': nearly all values differ (4000 in 4000 rows): it is an id" in line
+
+
+def test_more_categories_than_the_limit_allows_are_told(rng, caplog, monkeypatch):
+    set_constants(monkeypatch, most_statistics=300)
+    with caplog.at_level(logging.INFO, "sparrowboost"):
+        dataset = ingest(made_table(rng), label="y", verbose=0)
+    assert "c (mean)" in dataset.feature_names
+    lines = [r.getMessage() for r in caplog.records if "most frequent" in r.getMessage()]
+    assert len(lines) == 1
+    assert "column 'c': has more categories than" in lines[0]
+
+
+def test_rows_with_the_bins_of_a_model_have_its_statistics(rng, tmp_path):
+    table, other = made_table(rng), made_table(np.random.default_rng(8), 500)
+    dataset = ingest(table, label="y", path=tmp_path / "s", verbose=0)
+    again = ingest(other, label="y", bins_of=Dataset(tmp_path / "s"), verbose=0)
+    (some,) = dataset.binning.statistics
+    (same,) = again.binning.statistics
+    np.testing.assert_array_equal(some.hashes, same.hashes)
+    model = train(dataset, n_estimators=3, verbose=0)
+    bins = np.empty((500, again.n_features), np.uint8)
+    model.binning.apply(other.combine_chunks().to_batches()[0], bins)
+    assert sorted(row.tobytes() for row in bins) == [row for row, _ in rows_of(again)]
+
+
+def test_statistics_survive_a_pickle_and_json(rng):
+    (some,) = ingest(made_table(rng), label="y", verbose=0).binning.statistics
+    item = {"name": "c", **some.to_json()}
+    for copy in (pickle.loads(pickle.dumps(some)), CategoryStatistics.from_json(item)):
+        assert copy.names == some.names
+        assert copy.column == "c"
+        for name in ("hashes", "bins", "unknown"):
+            np.testing.assert_array_equal(getattr(copy, name), getattr(some, name))
+
+
+def log_loss(y, p):
+    return -np.mean(np.log(np.where(y == 1, p, 1 - p)))
+
+
+@pytest.mark.parametrize("occurs", [2, 10, 100])
+def test_ids_that_say_nothing_are_hardly_learned_from(rng, occurs):
+    """Labels are a coin: any loss below log 2 is what leaked.
+
+    A model that predicts 0.5 + d has, on 8,000 validation rows of a coin, a loss whose standard
+    deviation is about 2 * d / sqrt(8,000): below 0.002 for |d| < 0.1. Where means have the row's
+    own label, the loss is 0.5 and less.
+    """
+    n = 40_000
+    y = rng.integers(0, 2, n)
+    ids = rng.permutation(np.arange(n) // occurs)
+    table = pa.table({"id": ids.astype(str), "x": rng.normal(size=n), "y": y})
+    dataset = ingest(table, label="y", categorical=["id"], verbose=0)
+    assert "id (mean)" in dataset.feature_names
+    rows, valid = split(dataset, 0.2, 0)
+    scores = []
+    train(
+        rows,
+        valid=valid,
+        n_estimators=30,
+        verbose=0,
+        callbacks=[lambda e: scores.append(getattr(e, "scores", {}).get("log_loss"))],
+    )
+    losses = [score for score in scores if score is not None]
+    if losses:  # else no split was proved, as it should be
+        assert min(losses) > np.log(2) - 0.006
+
+
+def test_effects_of_rare_categories_are_learned(rng):
+    n, values = 60_000, 3_000
+    effects = rng.normal(0, 1.5, values)
+    k = rng.integers(0, values, 2 * n)
+    y = (rng.random(2 * n) < 1 / (1 + np.exp(-effects[k]))).astype(int)
+    table = pa.table({"k": k.astype(str), "y": y})
+    loss = {}
+    for on in (True, False):
+        dataset = ingest(table[:n], label="y", categorical=["k"], category_statistics=on, verbose=0)
+        model = train(dataset, n_estimators=40, verbose=0)
+        loss[on] = log_loss(y[n:], model.predict_proba(table[n:])[:, 1])
+    oracle = log_loss(y[n:], 1 / (1 + np.exp(-effects[k[n:]])))
+    assert loss[True] < oracle + 0.04
+    assert loss[False] > oracle + 0.07
+
+
+def test_appended_rows_have_the_statistics_that_rows_to_predict_have(rng, tmp_path):
+    ingest(made_table(rng), label="y", path=tmp_path / "s", verbose=0)
+    other = made_table(np.random.default_rng(8), 500)
+    before = rows_of(Dataset(tmp_path / "s"))
+    grown = ingest(other, append=tmp_path / "s", verbose=0)
+    assert (grown.n_rows, grown.n_features) == (ROWS + 500, 4)
+    bins = np.empty((500, 4), np.uint8)
+    grown.binning.apply(other.combine_chunks().to_batches()[0], bins)
+    labels = other["y"].to_pylist()
+    added = [(row.tobytes(), label) for row, label in zip(bins, labels, strict=True)]
+    assert rows_of(Dataset(tmp_path / "s")) == sorted([*before, *added])
