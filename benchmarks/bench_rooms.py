@@ -40,7 +40,7 @@ ROOMS = {
     "draw": (
         "sampling.sampler:Sampler.draw",
         "sampling.sampler:Sampler.weigh_base",
-        "sampling.sampler:Sampler._rows_of_block",
+        "sampling.draw:SharedBlock.take",
         "sampling.sampler:Sampler._put_back",
         "sampling.draw:RowPicker.pick",
         "sampling.strata:Strata.read",

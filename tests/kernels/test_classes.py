@@ -55,12 +55,13 @@ def slopes(target, score):
     return (target == np.arange(k)[:, None]) - p, k / (k - 1) * p * (1 - p)
 
 
-def weighed(run, target, score, u, counted=False, floor=0.5, scale=1.0):
+def weighed(run, target, score, u, counted=False, factor=None, floor=0.5, scale=1.0):
     k, n = score.shape
+    factor = np.ones(k, np.float32) if factor is None else factor
     norm, w = np.full((2, n), np.nan, np.float32)
-    total, masses = np.full(4, np.nan), np.full((k, 3), np.nan)
+    total, masses = np.full(2, np.nan), np.full((k, 5), np.nan)
     with np.errstate(all="ignore"):
-        run(target, score, u, counted, floor, scale, norm, w, total, masses)
+        run(target, score, u, counted, factor, floor, scale, norm, w, total, masses)
     return norm, w, total, masses
 
 
@@ -70,24 +71,25 @@ def test_weights_and_masses_are_those_of_the_formula(seed, n, k, by_row, counted
     rng, target, score = made(seed, n, k, by_row=by_row)
     u = (rng.integers(0, 257, n) if counted else rng.exponential(size=n)).astype(np.float32)
     g, h = slopes(target, score)
-    of_g, of_h = np.sqrt((g**2).sum(0)), np.sqrt((h**2).sum(0))
-    w = u * 0.25 * np.sqrt(of_g**2 + (floor * of_h) ** 2)
+    factor = rng.exponential(size=k).astype(np.float32)
+    w = u * 0.25 * np.sqrt(factor**2 @ (g**2 + (floor * h) ** 2))
     mass = 2 * u * h
     squares = mass**2
     if counted:
         squares = np.divide(squares, u, np.zeros_like(squares), where=u > 0)
     for run in both(weigh_classes) if n < 100 else (weigh_classes,):
-        norm, got, total, masses = weighed(run, target, score, u, counted, floor, 0.25)
+        norm, got, total, masses = weighed(run, target, score, u, counted, factor, floor, 0.25)
         top = score.max(axis=0, initial=-np.inf).astype(np.float64)
         expected = top + np.log(np.exp(score.astype(np.float64) - top).sum(axis=0))
         np.testing.assert_allclose(norm, expected, rtol=1e-6, atol=1e-6)
         # Derivatives are rounded to 16 bits, and differences of probabilities near 1 to 24.
-        np.testing.assert_allclose(got, w, rtol=2e-4, atol=2e-7 * u.max(initial=1))
-        np.testing.assert_allclose(total[:2], (w.sum(), (w**2).sum()), rtol=1e-3, atol=1e-6)
-        np.testing.assert_allclose(total[2:], (u @ of_g, u @ of_h), rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(got, w, rtol=2e-4, atol=1e-6 * u.max(initial=1))
+        np.testing.assert_allclose(total, (w.sum(), (w**2).sum()), rtol=1e-3, atol=1e-6)
         np.testing.assert_allclose(masses[:, 0], mass.sum(1), rtol=1e-3, atol=1e-4)
         np.testing.assert_allclose(masses[:, 1], squares.sum(1), rtol=1e-3, atol=1e-3)
         np.testing.assert_allclose(masses[:, 2], mass.max(1, initial=0), rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(masses[:, 3], g**2 @ u, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(masses[:, 4], h**2 @ u, rtol=1e-3, atol=1e-4)
 
 
 @given(seeds, st.integers(0, 60), classes_of)

@@ -11,7 +11,7 @@ from sparrowboost.model.forest import Forest
 from sparrowboost.model.softmax import Softmax, class_probabilities
 from sparrowboost.model.tree import GrownRound, GrownTree
 from sparrowboost.runtime.threads import WorkerPool
-from sparrowboost.sampling.class_sample import ClassSample
+from sparrowboost.sampling.class_sample import ClassSample, class_scale
 from sparrowboost.sampling.lookback import Mark
 from sparrowboost.sampling.number_sample import DrawScale
 
@@ -139,18 +139,35 @@ def test_trees_of_a_round_do_not_move_the_derivatives_of_its_other_classes(small
     np.testing.assert_allclose(sample.score, Trees(STUMPS).values(bins, 0, 2), rtol=1e-6)
 
 
-def test_the_next_draws_scale_is_of_the_lengths_of_the_gradients():
+def test_the_next_draw_divides_each_class_by_the_mean_square_of_its_gradients():
     bins, target, u = make_rows()
-    score = np.random.default_rng(1).normal(size=(K, 500))
+    score = np.random.default_rng(1).normal([[0.0], [2.0], [-5.0]], size=(K, 500))
     sample = make_sample(bins, target, u, score)
     g, h = slopes(target, score.astype(np.float32), np.ones(500))
-    of_g, of_h = np.sqrt((g**2).sum(0)), np.sqrt((h**2).sum(0))
+    of_g, of_h = g**2 @ u / u.sum(), h**2 @ u / u.sum()
     scale = sample.next_scale()
-    assert scale.floor == pytest.approx(0.5 * (u @ of_g) / (u @ of_h), rel=1e-3)
+    factors = np.sqrt(of_g.sum() / K / of_g)
+    np.testing.assert_allclose(scale.factors, factors, rtol=1e-3)
+    assert factors.max() > 1.2 * factors.min()
+    assert scale.floor == pytest.approx(0.5 * (of_g.sum() / (factors**2 @ of_h)) ** 0.5, rel=1e-3)
     assert scale.unit == sample.scale.unit  # weights of later draws are in the same unit
-    expected = u * np.sqrt(of_g**2 + (scale.floor * of_h) ** 2) / scale.unit
+    expected = u * np.sqrt(factors**2 @ (g**2 + (scale.floor * h) ** 2)) / scale.unit
     rows = slice(100, 300)
     np.testing.assert_allclose(sample.weights_at(scale, rows), expected[rows], rtol=1e-3)
+
+
+def test_a_rare_class_is_drawn_more_than_in_proportion_and_a_learned_one_takes_no_draw():
+    # At constant scores of the shares p, g of a class has the mean square p (1 - p): the rows of a
+    # class of p = 1e-4 weigh sqrt(1 / 3 / 1e-4) times what others do, as each class counts a third.
+    p = np.array([0.5, 0.4999, 1e-4])
+    scale = class_scale(1.0, np.column_stack((p * (1 - p), (1.5 * p * (1 - p)) ** 2)), 0.0)
+    of_g = [np.sqrt((np.square(scale.factors) * (np.eye(K)[c] - p) ** 2).sum()) for c in range(K)]
+    assert of_g[2] / scale.unit == pytest.approx((1 / 3 / 1e-4) ** 0.5, rel=0.01)
+    assert of_g[0] / scale.unit == pytest.approx((2 / 3) ** 0.5, rel=0.01)
+    learned = class_scale(1.0, np.array([[0.2, 0.2], [0.2, 0.2], [0.0, 0.0]]), 0.5)
+    assert np.isfinite(learned.factors).all() and learned.factors[2] < 1e3 * learned.factors[0]
+    nothing_left = class_scale(1.0, np.zeros((K, 2)), 0.5)
+    assert nothing_left.factors == (1.0, 1.0, 1.0)
 
 
 def test_no_row_keeps_more_than_the_share_allowed():

@@ -24,37 +24,35 @@ LOWEST = np.float32(-80.0)  # of a score less the highest of its row: exp of les
 
 
 @kernel
-def weigh_classes(target, score, u, counted, floor, scale, norm, w, total, masses):
+def weigh_classes(target, score, u, counted, factor, floor, scale, norm, w, total, masses):
     """Compute what derivatives follow from, and the weights by which rows are drawn.
 
-        w = u scale sqrt(sum of g**2 + floor**2 sum of h**2)
+        w = u scale sqrt(sum over classes of factor**2 (g**2 + (floor h)**2))
 
     target  (n,)   float32  IN   number of the row's class
     score   (k, n) float32  IN
     u       (n,)   float32  IN   importance
     counted bool            IN   whether importances count rows
+    factor  (k,)   float32  IN   of each class
     floor   float           IN
     scale   float           IN
     norm    (n,)   float32  OUT  ln of the sum of exp(score): p is exp(score - norm)
     w       (n,)   float32  OUT
-    total   (4,)   float64  OUT  sums of w and w**2, and of u times the root of the sum of g**2, and
-                                 of h**2
-    masses  (k, 3) float64  OUT  of each class, sums of 2 h u and of its squares (for counts, over
-                                 u), and the largest 2 h u
+    total   (2,)   float64  OUT  sums of w and of w**2
+    masses  (k, 5) float64  OUT  of each class, sums of 2 h u and of its squares (for counts, over
+                                 u), the largest 2 h u, and sums of u g**2 and of u h**2
     """
     k, n = score.shape
     one = np.float32(1.0)
-    factor = np.float32(k / (k - 1.0))
+    steeper = np.float32(k / (k - 1.0))
     low = np.float32(floor * floor)
     shrink = np.float32(scale)
     share = np.empty((k, TILE), np.float32)
     top, norms = np.empty(TILE, np.float32), np.empty(TILE, np.float32)
-    slopes, curves = np.empty(TILE, np.float32), np.empty(TILE, np.float32)
+    size = np.empty(TILE, np.float32)
     masses[:] = 0.0
     weights = 0.0
     squares = 0.0
-    slope = 0.0
-    curvature = 0.0
     for start in range(0, n, TILE):
         m = min(TILE, n - start)
         for i in range(m):
@@ -71,19 +69,24 @@ def weigh_classes(target, score, u, counted, floor, scale, norm, w, total, masse
         for i in range(m):
             norm[start + i] = top[i] + np.log(norms[i])
             norms[i] = one / norms[i]
-            slopes[i] = np.float32(0.0)
-            curves[i] = np.float32(0.0)
+            size[i] = np.float32(0.0)
         for c in range(k):
             sum_h = 0.0
             sum_q = 0.0
+            sum_gg = 0.0
+            sum_hh = 0.0
+            own = factor[c] * factor[c]
             heaviest = np.float32(0.0)
             for i in range(m):
                 p = share[c, i] * norms[i]
                 y = one if target[start + i] == c else np.float32(0.0)
                 g = rounded(y - p)
-                h = rounded(factor * p * (one - p))
-                slopes[i] += g * g
-                curves[i] += h * h
+                h = rounded(steeper * p * (one - p))
+                gg = g * g
+                hh = h * h
+                size[i] += own * (gg + low * hh)
+                sum_gg += np.float64(u[start + i] * gg)
+                sum_hh += np.float64(u[start + i] * hh)
                 two = np.float32(2.0) * (h * u[start + i])
                 q = np.float64(two) * np.float64(two)
                 if counted:
@@ -94,17 +97,15 @@ def weigh_classes(target, score, u, counted, floor, scale, norm, w, total, masse
             masses[c, 0] += sum_h
             masses[c, 1] += sum_q
             masses[c, 2] = max(masses[c, 2], np.float64(heaviest))
+            masses[c, 3] += sum_gg
+            masses[c, 4] += sum_hh
         for i in range(m):
-            wi = u[start + i] * (shrink * np.sqrt(slopes[i] + low * curves[i]))
+            wi = u[start + i] * (shrink * np.sqrt(size[i]))
             w[start + i] = wi
             weights += np.float64(wi)
             squares += np.float64(wi) * np.float64(wi)
-            slope += np.float64(u[start + i] * np.sqrt(slopes[i]))
-            curvature += np.float64(u[start + i] * np.sqrt(curves[i]))
     total[0] = weights
     total[1] = squares
-    total[2] = slope
-    total[3] = curvature
 
 
 @kernel

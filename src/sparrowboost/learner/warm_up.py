@@ -90,8 +90,9 @@ def warm_up_classes(n_classes: int = 3) -> None:
     bins, label, one = np.zeros((2, 1), np.uint8), np.zeros(2, np.uint8), np.zeros(k, np.int64)
     u, (y, w, norm, g, h) = np.ones(2, np.float32), np.zeros((5, 2), np.float32)
     score, rows = np.zeros((k, 2), np.float32), np.zeros((2, k), np.float32)
+    factor, sums = np.ones(k, np.float32), (np.zeros(2), np.zeros((k, 5)))
     for each in (score, rows.T, np.zeros((k, 3), np.float32)[:, :2]):
-        classes.weigh_classes(y, each, u, False, 1.0, 1.0, norm, w, np.zeros(4), np.zeros((k, 3)))
+        classes.weigh_classes(y, each, u, False, factor, 1.0, 1.0, norm, w, *sums)
         forest = np.zeros((1, 8), np.uint64), np.zeros(1, np.float32), one, one, one
         scores.apply_trees(bins, *forest, 0, k, each)
     scores.apply_trees(bins, *forest, 0, 1, score[0], k)

@@ -52,19 +52,20 @@ class Softmax:
         score: Floats,
         u: Floats,
         counted: bool,
+        factor: Floats,
         floor: float,
         scale: float,
         norm: Floats,
         w: Floats,
     ) -> tuple[Numbers, Numbers]:
-        """Fill `norm` and `w`; returns totals (4,) and masses (K, 3).
+        """Fill `norm` and `w`; returns totals (2,) and masses (K, 5).
 
         As `weigh_classes` in `kernels/classes.py`; scores are (K, n).
         """
         from sparrowboost.kernels.classes import weigh_classes
 
-        total, masses = np.empty(4), np.empty((self.n_classes, 3))
-        weigh_classes(target, score, u, counted, floor, scale, norm, w, total, masses)
+        total, masses = np.empty(2), np.empty((self.n_classes, 5))
+        weigh_classes(target, score, u, counted, factor, floor, scale, norm, w, total, masses)
         return total, masses
 
     def fill_slopes(

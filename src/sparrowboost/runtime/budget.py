@@ -15,6 +15,7 @@ Constants that bound a buffer are also used where the buffer is allocated.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ NUMBER_BYTES = 4
 
 # Row blocks on the way from the store.
 BLOCK_STATE = 32  # bytes of a row: order, label, score, weights, positions
+PIECE_BYTES = 4 << 20  # of the scores of several classes of rows that are worked on together
 
 # Strata.
 CHUNK_ROWS = 256  # few enough that small draws read many chunks, and enough that each pays off
@@ -42,6 +44,7 @@ MAX_PARTS = 16  # of a scan, each with evidence of its own
 PART_BYTES = 32 << 20  # of the evidence of all parts
 
 # Samples.
+SAMPLE_BLOCK_ROWS = 1 << 14  # brought up to date together
 SAMPLE_ROW_BYTES = 1 + 4 + 4 + 4 + 2  # label, importance, score, weight, order; a byte per feature
 TARGET_BYTES = 4 + 4  # of a row with a target: gradient, curvature
 NORM_BYTES = 4  # of a row with several scores: from which probabilities follow
@@ -119,13 +122,28 @@ def blocks_in_flight(ahead: int, n_jobs: int) -> int:
     return 2 * ahead + n_jobs + 2
 
 
-def block_bytes(n_features: int, largest_block: int, n_jobs: int, *, n_extra: int) -> int:
+def piece_rows(n_scores: int) -> int:
+    """Rows of a block that are worked on together: all, if each has one score.
+
+    Examples
+    --------
+    >>> piece_rows(3), piece_rows(255)
+    (349525, 4112)
+    """
+    return sys.maxsize if n_scores == 1 else PIECE_BYTES // (SCORE_BYTES * n_scores)
+
+
+def block_bytes(
+    n_features: int, largest_block: int, n_jobs: int, *, n_extra: int, n_scores: int = 1
+) -> int:
     """Bytes of row blocks of a store: one per thread, and some that wait.
 
-    Each is in memory as records and as the rows that are made of them.
+    Each is in memory as records and as the rows that are made of them; if rows have several scores,
+    these are made for a piece of it.
     """
-    width = n_features + NUMBER_BYTES * n_extra
-    return (n_jobs + 2) * largest_block * (2 * width + BLOCK_STATE)
+    width, piece = n_features + NUMBER_BYTES * n_extra, min(largest_block, piece_rows(n_scores))
+    scores = SCORE_BYTES * n_scores * piece if n_scores > 1 else 0
+    return (n_jobs + 2) * (largest_block * (2 * width + BLOCK_STATE) + scores)
 
 
 def chunk_bytes(
@@ -156,6 +174,12 @@ def strata_bytes(
     n_numbers = n_extra + n_scores - 1
     chunks = 2 * n_bands * STRATA_IN_USE * chunk_bytes(n_features, n_extra=n_numbers)
     return chunks + (n_jobs + 2) * 2 * BATCH_BYTES
+
+
+def look_bytes(n_jobs: int, n_scores: int) -> int:
+    """Bytes of scores of several classes while trees are looked back at, a block per thread."""
+    scores = SCORE_BYTES * n_scores * SAMPLE_BLOCK_ROWS
+    return n_jobs * (scores + min(scores, PIECE_BYTES)) if n_scores > 1 else 0
 
 
 def evidence_bytes(n_slots: int, max_leaves: int) -> int:
@@ -204,11 +228,13 @@ def fixed_parts(
     `offset`: whether rows of the store have one. In strata and samples it is part of the score.
     """
     rows = {"n_extra": n_extra, "n_bands": n_bands, "n_scores": n_scores}
-    blocks = block_bytes(n_features, largest_block, n_jobs, n_extra=n_extra + offset)
+    of_block = n_features, largest_block, n_jobs
+    blocks = block_bytes(*of_block, n_extra=n_extra + offset, n_scores=n_scores)
     return {
         "blocks on the way": blocks,
         "strata": strata_bytes(n_features, n_jobs, **rows),
         "evidence": evidence_bytes(n_slots, max_leaves),
+        "looking back": look_bytes(n_jobs, n_scores),
     }
 
 

@@ -26,8 +26,42 @@ from sparrowboost.model.tree import Grown, GrownRound
 from sparrowboost.sampling.number_sample import DrawScale, NumberSample, edge_of_slopes
 from sparrowboost.sampling.sample import Scores
 
+Numbers = npt.NDArray[np.float64]
+
+LEAST_SHARE = 1e-6  # of all squared gradients, that a class counts with: it may be fully learned
 UNITS = "sample_units"
 NOT_MADE = -1  # instead of the class whose g and h a block has
+
+
+def class_scale(weight: float, squares: Numbers, unit: float) -> DrawScale:
+    """The scale of draws of rows of several classes.
+
+    Gradients of each class are divided by their root mean square, so that a draw tells as much of
+    each class's sums as of another's, relative to what is left to learn of it. The mean square of
+    the weights is that of the gradients, and falls with them.
+
+    Parameters
+    ----------
+    weight : float
+        Sum of the importances u of some rows.
+    squares : (K, 2) float64
+        Of each class, sums of u g**2 and of u h**2.
+    unit : float
+        As in `DrawScale`; 0 before the first tree.
+    """
+    slopes, curvatures = (squares / max(weight, np.finfo(np.float64).tiny)).T
+    total = float(slopes.sum())
+    if total <= 0:
+        return DrawScale.of_means(0.0, 0.0, unit)._replace(factors=(1.0,) * len(slopes))
+    squared = total / np.maximum(slopes, LEAST_SHARE * total)
+    squared *= total / float(squared @ slopes)
+    scale = DrawScale.of_means(total**0.5, float(squared @ curvatures) ** 0.5, unit)
+    return scale._replace(factors=tuple(np.sqrt(squared).tolist()))
+
+
+def factors_of(scale: DrawScale, n_classes: int) -> Scores:
+    """(K,) the factors of a scale; ones if it has none."""
+    return np.array(scale.factors or (1.0,) * n_classes, np.float32)
 
 
 class ClassSample(NumberSample):
@@ -47,22 +81,21 @@ class ClassSample(NumberSample):
         self.number = 0
         self.norm = np.empty(self.n, np.float32)
         self._made = np.full(self.n_blocks, NOT_MADE)
-        self._masses_of = np.zeros((self.n_blocks, k, 3))
-        self._slopes = np.zeros((self.n_blocks, 2))
+        self._masses_of = np.zeros((self.n_blocks, k, 5))
+        self._factor = factors_of(self.scale, k)
         self._class_version = np.repeat(self._version[None], k, axis=0)
 
     def _weigh(self, block: int) -> None:
         rows, of_loss = self.rows(block), self.loss
         given = self.target[rows], self.score[:, rows], self.u[rows], self.counted
-        scale = self.scale.floor, 1 / self.scale.unit
+        scale = self._factor, self.scale.floor, 1 / self.scale.unit
         total, masses = of_loss.weigh(*given, *scale, self.norm[rows], self.w[rows])
-        self._totals[block], self._slopes[block] = total[:2], total[2:]
-        self._masses_of[block] = masses
+        self._totals[block], self._masses_of[block] = total, masses
         self._made[block] = NOT_MADE
 
     def _settle(self) -> None:
         self.n_eff_drawn = self.n_eff
-        mass, squares, _ = self._masses_of.sum(0).T
+        mass, squares = self._masses_of[..., :2].sum(0).T
         self.units = np.divide(squares, mass, np.zeros_like(mass), where=mass > 0)
         self.unit = float(self.units[self.number])
 
@@ -107,14 +140,14 @@ class ClassSample(NumberSample):
     # -- draws -------------------------------------------------------------------------------------
 
     def next_scale(self) -> DrawScale:
-        weight = max(float(self.u.sum(dtype=np.float64)), np.finfo(np.float64).tiny)
-        slope, curvature = (self._slopes.sum(0) / weight).tolist()
-        return DrawScale.of_means(slope, curvature, self.scale.unit)
+        weight = float(self.u.sum(dtype=np.float64))
+        return class_scale(weight, self._masses_of[..., 3:].sum(0), self.scale.unit)
 
     def weights_at(self, scale: DrawScale, rows: slice) -> Scores:
         norm, w = np.empty((2, len(self.target[rows])), np.float32)
         given = self.target[rows], self.score[:, rows], self.u[rows], self.counted
-        self.loss.weigh(*given, scale.floor, 1 / scale.unit, norm, w)
+        factor = factors_of(scale, self.loss.n_classes)
+        self.loss.weigh(*given, factor, scale.floor, 1 / scale.unit, norm, w)
         return w
 
     # -- what its rows say of trees ----------------------------------------------------------------
@@ -134,7 +167,7 @@ class ClassSample(NumberSample):
         assert isinstance(grown, GrownRound)
         (norm, w), (g, h) = np.empty((2, n), np.float32), np.empty((2, n), np.float32)
         target, u = self.target[:n], self.u[:n]
-        self.loss.weigh(target, score, u, False, 1.0, 1.0, norm, w)
+        self.loss.weigh(target, score, u, False, self._factor, 1.0, 1.0, norm, w)
         edges = []
         for number, part in enumerate(grown.parts):
             if part is not None:

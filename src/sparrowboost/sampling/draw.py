@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +15,8 @@ from sparrowboost.kernels.draws import keep_rows, pick_rows
 from sparrowboost.model.forest import Arrays, add_rounds
 from sparrowboost.sampling.sample import keep_every_second
 from sparrowboost.sampling.strata import Picked, Rows
+from sparrowboost.store.dataset import Block
+from sparrowboost.store.shuffle import permuted
 
 MAX_COUNT = 256  # rows that one row may stand for; up to there, sums are exact (kernels/scores.py)
 PART_ROWS = 1 << 16  # looked at together
@@ -39,12 +44,72 @@ def catch_up(rows: Rows, forest: Arrays, n_trees: int) -> None:
 
 @dataclass(frozen=True)
 class DrawPart:
-    """What is read at once: some chunks of one stratum, or a block of the store."""
+    """What is read at once: some chunks of one stratum, or a block of the store or part of one."""
 
     share: float  # chance with which it was to be read
     stratum: int = -1
     picked: Picked | None = None
-    block: int = -1
+    piece: BlockPiece | None = None
+
+
+class SharedBlock:
+    """A block that is read for the first of its pieces, and dropped with the last.
+
+    Of many classes, the scores of all rows of a block may take more memory than there is.
+
+    Parameters
+    ----------
+    number : int
+    n_rows : int
+    read : callable
+        Reads the block of a number.
+    n_pieces : int
+    """
+
+    def __init__(
+        self, number: int, n_rows: int, read: Callable[[int], Block], n_pieces: int
+    ) -> None:
+        self.number, self.n_rows, self.n_pieces = number, n_rows, n_pieces
+        self._read, self._left, self._lock = read, n_pieces, Lock()
+        self._block: Block | None = None
+        self._order: npt.NDArray[np.uint32] | None = None
+
+    def pieces(self) -> list[BlockPiece]:
+        """All of them; each is to be taken once."""
+        ends = [i * self.n_rows // self.n_pieces for i in range(self.n_pieces + 1)]
+        return [BlockPiece(self, slice(a, b)) for a, b in pairwise(ends)]
+
+    def take(self, seed: int | None) -> tuple[Block, npt.NDArray[np.uint32] | None]:
+        """The block, and a random order of its rows if a seed is given: the first one."""
+        with self._lock:
+            if self._block is None:
+                self._block = self._read(self.number)
+            if self._order is None and seed is not None:
+                self._order = permuted(self.n_rows, seed, self.number)
+            taken = self._block, self._order
+            self._left -= 1
+            if not self._left:
+                self._block = self._order = None
+            return taken
+
+
+class BlockPiece(NamedTuple):
+    """Some of the rows of a block."""
+
+    of: SharedBlock
+    rows: slice
+
+    def take(self, seed: int | None = None) -> tuple[Block, npt.NDArray[np.uint32] | None]:
+        """The rows; with a seed also the random order in which they are put back.
+
+        That order is one of the whole block. A piece has a part of it, and its rows in it: then
+        there is no other order.
+        """
+        block, order = self.of.take(seed)
+        if self.of.n_pieces == 1:
+            return block, order
+        rows = block.part(self.rows) if order is None else block.take(order[self.rows])
+        return rows, None
 
 
 class WeighedRows(NamedTuple):

@@ -27,6 +27,7 @@ import numpy as np
 from sparrowboost.model.forest import add_rounds
 from sparrowboost.model.model import Model
 from sparrowboost.model.tree import Grown
+from sparrowboost.runtime.budget import piece_rows
 from sparrowboost.runtime.threads import WorkerPool
 from sparrowboost.sampling.sample import Sample, Scores
 
@@ -97,10 +98,14 @@ class Mark:
         """Scores of some fresh rows without the trees that were noted."""
         before = fresh.score[..., rows].copy()
         if fresh.n_trees > self._first:  # drawn when some of these trees were there
-            values = np.zeros_like(before)
-            trees = self._first, fresh.n_trees
-            add_rounds(model.forest.arrays, fresh.bins[rows], *trees, values)
-            before -= values
+            bins, trees = fresh.bins[rows], (self._first, fresh.n_trees)
+            n_scores = 1 if before.ndim == 1 else len(before)
+            step = min(piece_rows(n_scores), len(bins))
+            for start in range(0, len(bins), step):
+                part = slice(start, start + step)
+                values = np.zeros_like(before[..., part])
+                add_rounds(model.forest.arrays, bins[part], *trees, values)
+                before[..., part] -= values
         return before
 
     def _fresh_edges(self, fresh: Sample, model: Model) -> float:

@@ -38,6 +38,7 @@ class DrawScale(NamedTuple):
     most: float  # largest |g| that counts
     floor: float  # weight of h
     unit: float  # mean of |g| before the first tree, so that weights are about 1
+    factors: tuple[float, ...] = ()  # of the derivatives of each of several classes
 
     @classmethod
     def of_means(cls, slope: float, curvature: float, unit: float) -> DrawScale:
@@ -45,6 +46,15 @@ class DrawScale(NamedTuple):
         if slope <= 0 or curvature <= 0:  # every row is predicted exactly
             return cls(1.0, 1.0, unit if unit > 0 else 1.0)
         return cls(MOST * slope, FLOOR * slope / curvature, unit if unit > 0 else slope)
+
+    def to_array(self) -> npt.NDArray[np.float64]:
+        """For a checkpoint."""
+        return np.array([self.most, self.floor, self.unit, *self.factors])
+
+    @classmethod
+    def of_array(cls, numbers: npt.NDArray[np.float64]) -> DrawScale:
+        most, floor, unit, *factors = numbers.tolist()
+        return cls(most, floor, unit, tuple(factors))
 
 
 def slope_unit(loss: Any, scale: DrawScale) -> float:
@@ -199,10 +209,10 @@ class NumberSample(Sample):
     # -- checkpoint --------------------------------------------------------------------------------
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        values = self.target, np.array(self.scale)
+        values = self.target, self.scale.to_array()
         return super().state() | dict(zip(NUMBER_STATE, values, strict=True))
 
     @classmethod
     def restored(cls, state: Mapping[str, npt.NDArray[Any]], loss: Any, **more: Any) -> Self:
         target, scale = (state[name] for name in NUMBER_STATE)
-        return super().restored(state, loss, target=target, scale=DrawScale(*scale.tolist()))
+        return super().restored(state, loss, target=target, scale=DrawScale.of_array(scale))

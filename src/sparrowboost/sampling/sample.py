@@ -11,10 +11,11 @@ import numpy.typing as npt
 from sparrowboost.model.forest import Forest, add_rounds
 from sparrowboost.model.losses import MAX_MARGIN
 from sparrowboost.model.tree import Grown, GrownTree, goes_left
+from sparrowboost.runtime.budget import SAMPLE_BLOCK_ROWS
 from sparrowboost.store.lookup import Bins
 
 # Rows of a block have 16-bit numbers, and its bins stay in a core's cache while it is split.
-BLOCK_ROWS = 1 << 14
+BLOCK_ROWS = SAMPLE_BLOCK_ROWS
 Scores = npt.NDArray[np.float32]  # (n,)
 STATE = tuple(f"sample_{name}" for name in ("bins", "label", "u", "score", "copies", "numbers"))
 

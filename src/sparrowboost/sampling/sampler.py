@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import astuple, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,14 +33,16 @@ import numpy.typing as npt
 
 from sparrowboost.kernels.draws import shuffle_rows
 from sparrowboost.model.model import Model
-from sparrowboost.runtime.budget import CHUNK_ROW_BYTES, SPARE_ROWS
+from sparrowboost.runtime.budget import CHUNK_ROW_BYTES, SPARE_ROWS, piece_rows
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.temporary import scratch_folder
 from sparrowboost.runtime.threads import ordered_map
 from sparrowboost.sampling.draw import (
+    BlockPiece,
     DrawBuffer,
     DrawPart,
     RowPicker,
+    SharedBlock,
     WeighedRows,
     are_counts,
     catch_up,
@@ -49,8 +52,7 @@ from sparrowboost.sampling.sample import Sample
 from sparrowboost.sampling.strata import N_WEIGHTS, Rows, Strata
 from sparrowboost.sampling.weighing import row_weighing
 from sparrowboost.sampling.weight_estimate import WeightEstimate
-from sparrowboost.store.dataset import Dataset
-from sparrowboost.store.shuffle import permuted
+from sparrowboost.store.dataset import Block, Dataset
 from sparrowboost.store.staged import StagedRows
 
 A = TypeVar("A")
@@ -197,7 +199,8 @@ class Sampler:
         """All rows of the data as one sample, nothing left out."""
         data = self._dataset
         buffer = self._buffer(data.n_rows)
-        for rows in self._map(self._rows_of_block, list(range(data.n_blocks))):
+        pieces = [piece for block in range(data.n_blocks) for piece in self._pieces(block)]
+        for rows in self._map(self._rows_of_piece, pieces):
             n = len(rows.label)
             buffer.add(rows, np.arange(n), np.ones(n, np.float32))
         # Always in the same random order: a model of all rows does not depend on the seed.
@@ -279,12 +282,9 @@ class Sampler:
         forest, n_trees = model.forest.arrays, model.n_trees
 
         def work(part: DrawPart) -> WeighedRows:
-            rows = self._rows_of_block(part.block) if part.picked is None else self._read(part)
+            rows, order = self._read(part)
             catch_up(rows, forest, n_trees)
             w, squares = self._weighing.weigh(rows, draw_scale)
-            # A block's rows lie in the order of the source. Chunks are chosen at random, so that
-            # neighbours in the source must not end up in the same chunk.
-            order = permuted(len(w), self._seed, part.block) if part.picked is None else None
             return WeighedRows(rows, w, order, squares)
 
         n_read, found = 0, np.zeros((self._n_strata, 2))
@@ -341,7 +341,8 @@ class Sampler:
             order = rng.permutation(stage)
             items = np.sort(order[:n])  # in disk order; the choice was random
             share = rows[items].sum() / rows[stage].sum()
-            parts += [DrawPart(share, block=int(block)) for block in items]
+            for block in items.tolist():
+                parts += [DrawPart(share, piece=piece) for piece in self._pieces(block)]
             left.append(order[n:])
         if left and not keep:
             self._unread[label] = np.sort(np.concatenate(left))
@@ -357,13 +358,22 @@ class Sampler:
         for band, n_rows in enumerate(data.band_rows.tolist()):
             blocks = data.some_blocks_of(band, ESTIMATE_BLOCKS)
             each = n_rows / max(int(data.block_rows[blocks].sum()), 1)
-            for block in blocks:
-                rows = self._rows_of_block(int(block))
+            for piece in (piece for block in blocks.tolist() for piece in self._pieces(block)):
+                rows = self._rows_of_piece(piece)
                 catch_up(rows, self._model.forest.arrays, self._model.n_trees)
                 yield rows, each
 
-    def _rows_of_block(self, index: int) -> Rows:
-        block = self._dataset.read_block(index, shuffled=False)
+    def _pieces(self, block: int) -> list[BlockPiece]:
+        """A block in pieces whose scores take bounded memory: one, unless classes are many."""
+        n_rows = int(self._dataset.block_rows[block])
+        n_pieces = -(-n_rows // piece_rows(self._n_scores))
+        read = partial(self._dataset.read_block, shuffled=False)
+        return SharedBlock(block, n_rows, read, max(n_pieces, 1)).pieces()
+
+    def _rows_of_piece(self, piece: BlockPiece) -> Rows:
+        return self._with_scores(piece.take()[0])
+
+    def _with_scores(self, block: Block) -> Rows:
         n = len(block.label)
         weight = block.weight if block.weight is not None else np.empty(0, np.float32)
         target = block.target if block.target is not None else np.empty(0, np.float32)
@@ -394,10 +404,15 @@ class Sampler:
             keep=self._keep,
         )
 
-    def _read(self, part: DrawPart) -> Rows:
-        assert self._strata is not None
-        assert part.picked is not None
-        return self._strata.read(part.picked)
+    def _read(self, part: DrawPart) -> tuple[Rows, npt.NDArray[np.uint32] | None]:
+        """The rows of a part, and in which order to put them back if not in theirs."""
+        if part.piece is not None:
+            # A block's rows lie in the order of the source. Chunks are chosen at random, so that
+            # neighbours in the source must not end up in the same chunk.
+            block, order = part.piece.take(self._seed)
+            return self._with_scores(block), order
+        assert self._strata is not None and part.picked is not None
+        return self._strata.read(part.picked), None
 
     def _learn(self, rows: npt.NDArray[np.float64], squares: npt.NDArray[np.float64]) -> None:
         """Remember the weights found in each stratum: drifted rows require more reading."""

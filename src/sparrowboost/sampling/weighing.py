@@ -16,7 +16,7 @@ from sparrowboost.model.losses import Loss, get_loss
 from sparrowboost.model.model import Model
 from sparrowboost.model.regression import RegressionLoss
 from sparrowboost.model.softmax import Softmax
-from sparrowboost.sampling.class_sample import ClassSample
+from sparrowboost.sampling.class_sample import ClassSample, class_scale, factors_of
 from sparrowboost.sampling.number_sample import DrawScale, NumberSample, weigh_numbers
 from sparrowboost.sampling.sample import Sample
 from sparrowboost.sampling.strata import Rows
@@ -25,6 +25,7 @@ from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.lookup import Bins
 
 Floats = npt.NDArray[np.float32]
+Numbers = npt.NDArray[np.float64]
 Arrays = tuple[Bins, npt.NDArray[np.uint8], Floats, Floats, int]
 Part = tuple[Rows, float]  # rows with their first scores, and the rows of the data for each
 
@@ -133,22 +134,21 @@ class ClassWeighing:
 
     def weigh(self, rows: Rows, scale: DrawScale | None) -> tuple[Floats, float]:
         assert scale is not None
-        w, total = self._weigh(rows, scale.floor, 1 / scale.unit)
+        w, total, _ = self._weigh(rows, scale)
         return w, float(total[1])
 
-    def _weigh(
-        self, rows: Rows, floor: float, scale: float
-    ) -> tuple[Floats, npt.NDArray[np.float64]]:
+    def _weigh(self, rows: Rows, scale: DrawScale) -> tuple[Floats, Numbers, Numbers]:
         norm, w = np.empty((2, len(rows.label)), np.float32)
         given = rows.target, rows.score.T, importances(rows), False
-        return w, self._loss.weigh(*given, floor, scale, norm, w)[0]
+        factor = factors_of(scale, self._loss.n_classes)
+        return w, *self._loss.weigh(*given, factor, scale.floor, 1 / scale.unit, norm, w)
 
     def at_base(self, data: Dataset, parts: Callable[[], Iterable[Part]]) -> WeightEstimate:
-        sums = np.zeros(3)  # of the weight, and times the weight, of the lengths of g and h
+        weight, squares = 0.0, np.zeros((self._loss.n_classes, 2))
         for rows, each in parts():
-            weight = importances(rows).sum(dtype=np.float64)
-            sums += each * np.append(weight, self._weigh(rows, 1.0, 1.0)[1][2:])
-        return estimate_of(self, parts, first_scale(sums))
+            weight += each * float(importances(rows).sum(dtype=np.float64))
+            squares += each * self._weigh(rows, DrawScale(1.0, 1.0, 1.0))[2][:, 3:]
+        return estimate_of(self, parts, class_scale(weight, squares, 0.0))
 
     def sample(
         self, arrays: Arrays, target: Floats, scale: DrawScale | None, **about: Any

@@ -36,7 +36,7 @@ class Block(NamedTuple):
         """Some of the rows, over the same memory."""
         return Block._make(None if part is None else part[rows] for part in self)
 
-    def take(self, rows: npt.NDArray[np.intp]) -> Block:
+    def take(self, rows: npt.NDArray[np.integer]) -> Block:
         """The rows of these numbers, copied."""
         # `take` copies rows of bins several times as fast as an index or a mask does.
         return Block._make(None if part is None else part.take(rows, axis=0) for part in self)
