@@ -34,6 +34,7 @@ PLACES = {
     "csv_block_bytes": ("readers.csv.BLOCK_BYTES",),
     "csv_max_block_bytes": ("readers.csv.MAX_BLOCK_BYTES",),
     "libsvm_max_line_bytes": ("readers.libsvm.MAX_LINE_BYTES",),
+    "piece_bytes": ("runtime.budget.PIECE_BYTES",),
     "compile_seconds": ("runtime.progress.COMPILE_SECONDS",),
     "ipc_near_bytes": ("readers.ipc_rows.NEAR_BYTES",),
     "npy_gap_bytes": ("readers.npy.GAP_BYTES",),

@@ -61,6 +61,29 @@ EARLY = JOB.replace('label="y", memory', 'label="y", wait=False, memory').replac
 NUMBERS = "f1"
 REGRESSION = JOB.replace('label="y"', f'label="{NUMBERS}", task="regression"')
 
+# 200 classes: the scores of a block's rows take far more than what the store has of them.
+CLASSES = """
+import json, sys
+import numpy as np, sparrowboost
+from constants import set_constants
+from sparrowboost.runtime.memory import peak_rss
+
+folder, limit, n = sys.argv[1], sys.argv[2], int(sys.argv[3])
+set_constants(None, whole_values=0)
+X = np.random.default_rng(0).normal(size=(n, 5)).astype("f4")
+label = np.clip(X[:, 0] * 35 + 100, 0, 199).astype("i2")
+dataset = sparrowboost.ingest(
+    X, label=label, task="classification", path=folder, memory_limit=limit, verbose=0
+)
+del X, label
+samples = []
+model = sparrowboost.train(
+    dataset, memory_limit=limit, n_estimators=6, learning_rate=0.3, verbose=0,
+    callbacks=[lambda event: samples.append(event.n_samples) and None],
+)
+print(json.dumps({"peak": peak_rss(), "samples": samples[-1], "rounds": model.n_trees}))
+"""
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
@@ -139,6 +162,20 @@ def test_a_regression_stays_within_the_limit(data, tmp_path, limit):
     assert said["rows"] == ROWS and said["trees"] == 40
     assert said["samples"] > 1, "no sample was drawn beside another: this tests nothing"
     assert max(said["peaks"].values()) < parse_size(limit)
+
+
+@pytest.mark.slow
+def test_training_on_many_classes_stays_within_the_limit(data, tmp_path):
+    # Once without a group, to compile its kernels.
+    call = [sys.executable, "-c", CLASSES, str(tmp_path / "small"), "1GB", "20000"]
+    subprocess.run(call, env=python_path(), check=True, capture_output=True)
+    done = run("450MB", ["-c", CLASSES, tmp_path / "store", "450MB", "400000"], data)
+    assert done.kills == 0
+    assert done.returncode == 0, done.stderr[-2000:]
+    said = json.loads(done.stdout)
+    assert said["rounds"] == 6
+    assert said["samples"] > 1, "no sample was drawn beside another: this tests nothing"
+    assert said["peak"] < parse_size("450MB")
 
 
 @pytest.mark.slow

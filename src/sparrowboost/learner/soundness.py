@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.learner.events import Event, Finished, SampleDrawn, TreeAdded
+from sparrowboost.model.model import Model
 from sparrowboost.runtime.progress import log
 
 Columns = Mapping[str, Sequence[Any]]
@@ -89,11 +90,22 @@ class SoundnessMonitor:
         self._most, self._where = 0.0, (0, 0)
         self._rules = self._proved = 0
         self._own = self._fresh = 0.0
+        self._rows = 0  # of the last sample that was drawn
+        self._model: Model | None = None
 
     @classmethod
-    def of(cls, samples: Columns, trees: Columns, n_classes: int | None = None) -> Self:
+    def of(
+        cls,
+        samples: Columns,
+        trees: Columns,
+        n_classes: int | None = None,
+        model: Model | None = None,
+    ) -> Self:
         """A monitor that has seen these samples and trees, columns as in `History`."""
         self = cls(n_classes)
+        self._model = model
+        for strata, rows in zip(samples["strata"], samples["rows"], strict=True):
+            self._rows = rows if strata else 0
         columns = (samples[name] for name in ("n_trees", *DEVIATIONS, "own", "fresh"))
         for n_trees, negative, positive, own, fresh in zip(*columns, strict=True):
             self._see_draw(n_trees, (negative or 0.0, positive or 0.0))
@@ -105,12 +117,16 @@ class SoundnessMonitor:
     def __call__(self, event: Event) -> None:
         if isinstance(event, SampleDrawn):
             self._see_draw(event.n_trees, event.label_deviation)
+            self._rows = event.sample_rows if event.strata else 0
             if event.look is not None:
                 self._own, self._fresh = event.look.own, event.look.fresh
         elif isinstance(event, TreeAdded):
+            self._model = event.model
             self._rules += event.n_rules
             self._proved += event.n_proved
         elif isinstance(event, Finished):
+            if self._model is None and event.n_trees:  # of a run before this one
+                self._rows = 0
             for doubt in self.doubts():
                 log.warning(doubt)
 
@@ -118,6 +134,14 @@ class SoundnessMonitor:
         for side, of in enumerate(deviation):
             if of > self._most:
                 self._most, self._where = of, (n_trees, side)
+
+    def _classes_without_trees(self) -> int:
+        """Classes, of more than two, in which nothing stood out from noise in draws."""
+        k = self._n_classes or 0
+        if k <= 2 or not self._rows:
+            return 0
+        trees = () if self._model is None else self._model.trees
+        return sum(all(tree.n_leaves == 1 for tree in trees[number::k]) for number in range(k))
 
     def doubts(self) -> Iterator[str]:
         """Warnings in plain words; none for a sound training."""
@@ -131,6 +155,12 @@ class SoundnessMonitor:
                 f"{half_names(self._n_classes)[side]} than there are, by {self._most:.1f} standard "
                 "deviations. Chance does not do this; please report it, with the numbers of "
                 f"{counts} of the data."
+            )
+        if without := self._classes_without_trees():
+            yield (
+                f"{without:,} of {self._n_classes:,} classes got no tree: in samples of "
+                f"{self._rows:,} rows nothing tells them from the others more than noise would. "
+                "If something should, try a larger memory_limit or sample_size, or fewer classes."
             )
         rare = self._rules >= MANY_RULES and self._proved < FEW_PROVED * self._rules
         if rare and self._fresh < HALF * self._own:

@@ -94,11 +94,11 @@ def _between(dataset: Dataset) -> str:
     return "" if span is None else f" from {span[0]:g} to {span[1]:g}"
 
 
-def doubts(history: History) -> str:
+def doubts(model: Model, history: History) -> str:
     """The warnings of the training, as HTML."""
+    seen = SoundnessMonitor.of(history.samples, history.trees, history.n_classes, model)
     return "".join(
-        f'<p class="doubt"><b>Warning:</b> {text(doubt)}</p>\n'
-        for doubt in SoundnessMonitor.of(history.samples, history.trees, history.n_classes).doubts()
+        f'<p class="doubt"><b>Warning:</b> {text(doubt)}</p>\n' for doubt in seen.doubts()
     )
 
 

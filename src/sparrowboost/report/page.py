@@ -104,7 +104,7 @@ def _page(
 <main>
 <h1>{text(title)}</h1>
 <p>{text(lead(model, history, dataset))}</p>
-{doubts(history)}<div class="tiles">
+{doubts(model, history)}<div class="tiles">
 {tiles(history, dataset)}
 </div>
 <h2>How training went</h2>
