@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-import pyarrow as pa
 
+from sparrowboost.readers.arrays import strings
 from sparrowboost.readers.formats import Kind
 from sparrowboost.store.binning import WORK_DTYPES
 from sparrowboost.store.lookup import read_only
@@ -56,7 +56,7 @@ def warm_up_categories() -> None:
     from sparrowboost.store.category_statistics import CodedWords
     from sparrowboost.store.fold_statistics import FoldSums, folds_of
 
-    words = CodedWords.of("", pa.array(["a"]))
+    words = CodedWords.of("", strings(["a"]))
     folds = folds_of(0, 1, 0)
     FoldSums("", 1, 2).add(words, folds, np.ones((2, 1)))
     bin_by_fold(words.codes, folds, np.zeros((1, 1), np.uint8), folds)
