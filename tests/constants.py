@@ -40,6 +40,21 @@ PLACES = {
     "npy_gap_bytes": ("readers.npy.GAP_BYTES",),
     "npy_piece_bytes": ("readers.npy.PIECE_BYTES",),
     "npy_piece_rows": ("readers.npy.PIECE_ROWS",),
+    "range_bytes": (
+        "readers.ranges.RANGE_BYTES",
+        "readers.parquet.RANGE_BYTES",
+        "readers.text.RANGE_BYTES",
+    ),
+    "range_part_bytes": (
+        "readers.ranges.PART_BYTES",
+        "readers.parquet.PART_BYTES",
+        "readers.text.PART_BYTES",
+    ),
+    "range_gap_bytes": ("readers.ranges.GAP_BYTES",),
+    "range_block_bytes": ("readers.ranges.BLOCK_BYTES",),
+    "range_tail_bytes": ("readers.ranges.TAIL_BYTES",),
+    "remote_attempts": ("runtime.remote.ATTEMPTS",),
+    "remote_pause": ("runtime.remote.FIRST_PAUSE",),
     "min_paged": ("readers.parquet.MIN_PAGED",),
     "text_release_seconds": ("readers.text.RELEASE_SECONDS",),
     "sample_block_rows": (

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sparrowboost.runtime.errors import MemoryLimitError as MemoryLimitError
     from sparrowboost.runtime.errors import MissingExtraError as MissingExtraError
     from sparrowboost.runtime.errors import ModelFileError as ModelFileError
+    from sparrowboost.runtime.errors import RemoteError as RemoteError
     from sparrowboost.runtime.errors import SparrowError as SparrowError
     from sparrowboost.runtime.errors import StoreError as StoreError
     from sparrowboost.store.dataset import Dataset as Dataset
@@ -50,6 +51,7 @@ _HOME = {
     "Model": "model.model",
     "ModelFileError": "runtime.errors",
     "Params": "learner.params",
+    "RemoteError": "runtime.errors",
     "SparrowClassifier": "estimators",
     "SparrowRegressor": "estimators",
     "SparrowError": "runtime.errors",

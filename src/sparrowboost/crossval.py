@@ -89,6 +89,7 @@ def cv(
     date_format: str | Sequence[str] | None = None,
     table_version: int | str | None = None,
     as_of: str | datetime | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     n_folds: int = 5,
     class_weight: str | Mapping[Any, float] | None = None,
     memory_limit: int | float | str | None = None,
@@ -111,7 +112,7 @@ def cv(
     data : Dataset, or anything that `ingest` reads
     label, weight, offset, task, exclude, categorical, category_statistics : as in `ingest`
         None, and True, for a Dataset, which has its own.
-    header, format, delimiter, decimal, thousands, date_format : as in `ingest`
+    header, format, delimiter, decimal, thousands, date_format, storage_options : as in `ingest`
         For files.
     table_version, as_of : as in `ingest`
         Of Delta and Iceberg tables by path.
@@ -154,6 +155,7 @@ def cv(
             date_format=date_format,
             table_version=table_version,
             as_of=as_of,
+            storage_options=storage_options,
             memory_limit=memory_limit,
             n_jobs=n_jobs,
             random_state=seed,

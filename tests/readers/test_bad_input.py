@@ -74,10 +74,6 @@ def test_json_that_is_not_lines_says_how_to_convert_it(store, tmp_path):
     assert ingest(tmp_path / "t.parquet", label="y", verbose=0).n_rows == 100
 
 
-def test_remote_paths_are_refused_with_advice(store):
-    fails(store, "s3://bucket/x.parquet", "only local files", "pyarrow.dataset")
-
-
 def test_unknown_suffix(store, tmp_path):
     fails(store, write(tmp_path / "data.xls", "x"), "data.xls", "format=")
     fails(store, write(tmp_path / "data.bin", "x"), "csvv", format="csvv")

@@ -320,7 +320,7 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path, monkeypatch):
     def denied(*_):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr("sparrowboost.readers.text.open", denied, raising=False)
+    monkeypatch.setattr("sparrowboost.readers.files.open", denied, raising=False)
     fails(path, "x.csv", "Permission denied")
 
 

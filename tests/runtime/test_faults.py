@@ -292,14 +292,14 @@ def test_nothing_is_left_of_a_file_that_changed(tmp_path, monkeypatch):
 def test_a_file_that_is_listed_and_then_removed_is_reported(tmp_path, monkeypatch):
     for name in ("a.parquet", "b.parquet"):
         pq.write_table(TABLE, tmp_path / name)
-    expand = sparrowboost.readers.formats.expand
+    expand = sparrowboost.readers.formats._expand
 
-    def then_remove(given):
-        found = expand(given)
+    def then_remove(given, storage):
+        found = expand(given, storage)
         (tmp_path / "b.parquet").unlink()
         return found
 
-    monkeypatch.setattr(sparrowboost.readers.formats, "expand", then_remove)
+    monkeypatch.setattr(sparrowboost.readers.formats, "_expand", then_remove)
     with pytest.raises(DataError, match=r"b\.parquet: no such file"):
         ingest(tmp_path, label="y", path=tmp_path / "out/store", verbose=0)
     assert not (tmp_path / "out").exists()

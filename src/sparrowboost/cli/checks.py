@@ -18,7 +18,7 @@ def check_validation(args: argparse.Namespace) -> None:
     if args.valid is not None and args.validation_fraction is not None:
         raise DataError("give either --valid or --validation-fraction, not both.")
     if args.valid is not None:
-        files_of(args.valid)
+        files_of(args.valid, args.storage_options)
     elif args.validation_fraction is not None:
         share_of(args.validation_fraction)
     elif args.early_stopping_rounds is not None:
@@ -31,20 +31,21 @@ def check_outputs(args: argparse.Namespace) -> None:
     """Refuse results that could not be written, or would replace the data."""
     from sparrowboost.readers.formats import check_apart
     from sparrowboost.runtime.disk import output_path
+    from sparrowboost.runtime.remote import output_target
 
     if args.checkpoint:
         output_path(args.checkpoint)
     for path in (args.output, args.report, args.history):
         if not path:
             continue
-        file = output_path(path)
-        if not os.access(file.parent, os.W_OK):
+        file = output_target(path, args.storage_options)
+        if isinstance(file, Path) and not os.access(file.parent, os.W_OK):
             raise DataError(f"{path}: the folder {file.parent} does not exist or is not writable.")
-        if file.is_dir():
+        if isinstance(file, Path) and file.is_dir():
             raise DataError(f"{path}: is a folder; give the name of a file.")
         if args.data and not is_store(args.data[0]):
-            check_apart(file, args.data)
-        check_apart(file, args.valid)
+            check_apart(file, args.data, args.storage_options)
+        check_apart(file, args.valid, args.storage_options)
     _check_scratch(args)
     if args.report:
         from sparrowboost.report.style import check_matplotlib
@@ -75,6 +76,7 @@ def check_store_options(args: argparse.Namespace) -> None:
 
 def is_store(path: str) -> bool:
     """Whether this is the folder of a store."""
+    from sparrowboost.runtime.disk import is_remote, local_path
     from sparrowboost.store.dataset import MANIFEST
 
-    return (Path(path) / MANIFEST).is_file()
+    return not is_remote(path) and (local_path(path) / MANIFEST).is_file()

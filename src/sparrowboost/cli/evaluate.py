@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> None:
     from sparrowboost.model.model import load_model
 
     result = evaluate(
-        load_model(args.model),
+        load_model(args.model, storage_options=args.storage_options),
         given_data(args),
         label=args.label,
         weight=args.weight,

@@ -30,11 +30,11 @@ def add_to(commands: Any) -> None:
 def run(args: argparse.Namespace) -> None:
     from sparrowboost.model.model import load_model
     from sparrowboost.readers.formats import check_apart
-    from sparrowboost.runtime.disk import output_path
+    from sparrowboost.runtime.remote import output_target
 
-    file = output_path(args.output)
-    model = load_model(args.model)
-    check_apart(file, [args.model, *(args.data or ())])
+    file = output_target(args.output, args.storage_options)
+    model = load_model(args.model, storage_options=args.storage_options)
+    check_apart(file, [args.model, *(args.data or ())], args.storage_options)
     model.to_xgboost(args.output, data=args.data, **reading(args))
     print(f"{args.output}: {model}")
     if model.offset_name is not None:

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from sparrowboost.cli.options import add_command
+from sparrowboost.cli.options import add_command, add_storage
 from sparrowboost.cli.show import SHOWN_FEATURES, show_table
 
 
@@ -32,6 +32,7 @@ def add_to(commands: Any) -> None:
         default=SHOWN_FEATURES,
         help="number of features to show; 0 shows all (default: %(default)s)",
     )
+    add_storage(parser)
     parser.add_argument("--json", action="store_true", help="print all features as JSON")
 
 
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> None:
     from sparrowboost.model.importance import feature_importances
     from sparrowboost.model.model import load_model
 
-    model = load_model(args.model)
+    model = load_model(args.model, storage_options=args.storage_options)
     shares = feature_importances(model, args.kind).tolist()
     ranked = sorted(zip(model.feature_names, shares, strict=True), key=lambda pair: -pair[1])
     if args.json:

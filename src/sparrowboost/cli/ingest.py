@@ -120,4 +120,6 @@ def _bins_of(args: argparse.Namespace) -> Any:
     from sparrowboost.model.model import load_model
     from sparrowboost.store.dataset import Dataset
 
-    return Dataset(path) if is_store(path) else load_model(path)
+    return (
+        Dataset(path) if is_store(path) else load_model(path, storage_options=args.storage_options)
+    )

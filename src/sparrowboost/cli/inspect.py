@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparrowboost.cli.options import add_command, add_json
+from sparrowboost.cli.options import add_command, add_json, add_storage
 from sparrowboost.cli.show import (
     feature_facts,
     label_meaning,
@@ -32,11 +31,14 @@ def add_to(commands: Any) -> None:
     parser.add_argument("path", help="folder of a store, or a model file")
     parser.add_argument("--all", action="store_true", help="show every feature")
     parser.add_argument("--verify", action="store_true", help="also verify every block's checksum")
+    add_storage(parser)
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    if Path(args.path).is_file():
+    from sparrowboost.runtime.disk import is_remote, local_path
+
+    if is_remote(args.path) or local_path(args.path).is_file():
         _inspect_model(args)
     else:
         _inspect_store(args)
@@ -59,7 +61,7 @@ def _inspect_store(args: argparse.Namespace) -> None:
 def _inspect_model(args: argparse.Namespace) -> None:
     from sparrowboost.model.model import load_model
 
-    model = load_model(args.path)
+    model = load_model(args.path, storage_options=args.storage_options)
     if args.json:
         print(json.dumps(_model_facts(model), indent=2))
         return

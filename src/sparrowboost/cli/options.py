@@ -10,11 +10,14 @@ from sparrowboost.runtime.logs import FORMATS
 
 LOG_FORMAT = "SPARROW_LOG_FORMAT"
 FILES = (
-    "files, glob patterns or folders: Parquet, CSV, JSON lines, Arrow, ORC, libsvm or .npy; Delta "
-    "or Iceberg tables"
+    "files, glob patterns or folders, local or remote: Parquet, CSV, JSON lines, Arrow, ORC, "
+    "libsvm or .npy; Delta or Iceberg tables"
 )
 SOME_BLOCKS = "none; a few blocks of rows are held"
-READING = ("header", "format", "delimiter", "decimal", "thousands", "date_format")
+TIMEOUTS = "connect_timeout", "request_timeout", "retry_time_limit"  # seconds
+READING = (
+    "header", "format", "delimiter", "decimal", "thousands", "date_format", "storage_options",
+)  # fmt: skip
 TABLES = ("table_version", "as_of")
 
 
@@ -170,6 +173,8 @@ def add_format(parser: Any) -> None:
         "--as-of", metavar="TIME", help="the version of such tables that was current at this time"
     )
 
+    add_storage(parser)
+
 
 def add_data(parser: Any, what: str = FILES) -> None:
     """The rows: files, or the result of a query."""
@@ -199,6 +204,37 @@ def given_data(args: argparse.Namespace) -> Any:
     if not args.data:
         raise DataError("give files to read, or a query with --sql.")
     return args.data
+
+
+def add_storage(parser: Any) -> None:
+    """How remote storage is reached."""
+    parser.add_argument(
+        "--storage-option",
+        dest="storage_options",
+        metavar="KEY=VALUE",
+        action=_AddOption,
+        help="how to reach s3://..., gs://..., az://..., such as endpoint_override=host:port, "
+        "region=eu-central-1 or anonymous=true; may be repeated",
+    )
+
+
+class _AddOption(argparse.Action):
+    """Adds KEY=VALUE to a dict."""
+
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        key, equals, text = values.partition("=")
+        if not equals or not key.isidentifier():
+            parser.error(f"argument {option}: {values!r} is not KEY=VALUE")
+        value: Any = {"true": True, "false": False}.get(text.lower(), text)
+        if key in TIMEOUTS:
+            try:
+                value = float(text)
+            except ValueError:
+                parser.error(f"argument {option}: {values!r}: give a number of seconds")
+        given = getattr(namespace, self.dest) or {}
+        setattr(namespace, self.dest, {**given, key: value})
 
 
 def reading(args: argparse.Namespace) -> dict[str, Any]:

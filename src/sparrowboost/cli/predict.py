@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
     from sparrowboost.model.predictions import DEFAULTS, write_predictions
 
     n = write_predictions(
-        load_model(args.model),
+        load_model(args.model, storage_options=args.storage_options),
         given_data(args),
         args.output,
         columns=[*DEFAULTS, "score"] if args.score else None,

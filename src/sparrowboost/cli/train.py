@@ -150,12 +150,12 @@ def _train(
     except KeyboardInterrupt:
         if last.model is None:
             raise
-        last.model.save_model(args.output)
+        last.model.save_model(args.output, storage_options=args.storage_options)
         more = " Run the same command again to continue." if args.checkpoint else ""
         raise KeyboardInterrupt(
             f"the {last.model.n_trees} trees grown so far are in {args.output}.{more}"
         ) from None
-    model.save_model(args.output)
+    model.save_model(args.output, storage_options=args.storage_options)
     _write_about(args, model, history, rows, params)
     if args.json:
         facts = _facts(args.output, model, last, history, rows)
@@ -249,12 +249,21 @@ def _write_about(
     params: dict[str, Any],
 ) -> None:
     """Write the history and the report, where they were asked for."""
-    from sparrowboost.runtime.disk import output_path, replace_file
+    from sparrowboost.runtime.remote import output_target, write_bytes
 
     if args.history:
-        replace_file(output_path(args.history), json.dumps(history.to_json()).encode())
+        file = output_target(args.history, args.storage_options)
+        write_bytes(file, json.dumps(history.to_json()).encode())
     if args.report:
         from sparrowboost.report.page import write_report
 
         about = {"model file": args.output, "data": " ".join(args.data) or args.sql}
-        write_report(args.report, model, history, dataset=dataset, params=params, about=about)
+        write_report(
+            args.report,
+            model,
+            history,
+            dataset=dataset,
+            params=params,
+            about=about,
+            storage_options=args.storage_options,
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
 from numbers import Number
@@ -132,6 +132,7 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         date_format: str | Sequence[str] | None = None,
         table_version: int | str | None = None,
         as_of: str | datetime | None = None,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> Self:
         """Train.
 
@@ -164,8 +165,8 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         exclude : column name or list of them, optional
             Columns of files and tables that are no features. Columns are then found by name, and
             neither `eval_set` nor `predict` needs these.
-        header, format, delimiter, decimal, thousands, date_format : as in `sparrowboost.ingest`
-            For files, also those of `eval_set`.
+        header, format, delimiter, decimal, thousands, date_format, storage_options
+            As in `sparrowboost.ingest`, for files, also those of `eval_set`.
         table_version, as_of : as in `sparrowboost.ingest`
             Of Delta and Iceberg tables by path, also in validation data.
 
@@ -174,7 +175,7 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         self
         """
         params = self._params()
-        init = self._init_model(init_model, params)
+        init = self._init_model(init_model, params, storage_options)
         if init is not None and params["n_estimators"] == 0:
             return self
         # If this fails, no model is left: the old one may not fit the new columns and classes.
@@ -188,6 +189,7 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
             date_format=date_format,
             table_version=table_version,
             as_of=as_of,
+            storage_options=storage_options,
         )
         seed = check_seed(self.random_state)
         columns = y, sample_weight, offset
@@ -218,13 +220,16 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         self._keep_scores([*history.other_scores, history.scores], best)
         return self
 
-    def _init_model(self, given: Any, params: dict[str, Any]) -> Model | None:
+    def _init_model(
+        self, given: Any, params: dict[str, Any], storage: Mapping[str, Any] | None
+    ) -> Model | None:
         """The model to go on from, if any; with `warm_start`, sets how many trees are missing."""
         if given is not None:
             if isinstance(given, SparrowEstimator):
                 check_is_fitted(given)
             model = getattr(given, "model_", given)
-            model = load_model(model) if isinstance(model, str | os.PathLike) else model
+            if isinstance(model, str | os.PathLike):
+                model = load_model(model, storage_options=storage)
             check_model(model)
             return model
         if not self.warm_start or not hasattr(self, "model_"):
@@ -473,8 +478,8 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         ----------
         X : anything that `fit` takes except a Dataset
         **read
-            For files: header, format, delimiter, decimal, thousands, date_format, as in
-            `sparrowboost.ingest`.
+            For files: header, format, delimiter, decimal, thousands, date_format, storage_options,
+            as in `sparrowboost.ingest`.
 
         Returns
         -------
@@ -485,7 +490,9 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         rows = self._rows(X, self.model_.binning.column_names)
         return self.model_.apply(rows, n_jobs=self.n_jobs, **read)
 
-    def save_model(self, path: str | os.PathLike[str]) -> None:
+    def save_model(
+        self, path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
+    ) -> None:
         """Write the model to a file that `load_model` reads, or `sparrowboost.load_model`.
 
         See `Model.save_model`. Unlike a pickle, the file runs no code when loaded, and later
@@ -494,11 +501,15 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         path : str or path
+        storage_options : dict, optional
+            For remote storage, as in `fit`.
         """
         check_is_fitted(self)
-        self.model_.save_model(path)
+        self.model_.save_model(path, storage_options=storage_options)
 
-    def load_model(self, path: str | os.PathLike[str]) -> Self:
+    def load_model(
+        self, path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
+    ) -> Self:
         """Load a model file; the estimator then predicts like the one that was saved.
 
         Labels and column names come from the file; if the names are not f0, f1, ..., columns are
@@ -508,12 +519,14 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         ----------
         path : str or path
             Written by `save_model`, or by `sparrow train`.
+        storage_options : dict, optional
+            For remote storage, as in `fit`.
 
         Returns
         -------
         self
         """
-        model = load_model(path)
+        model = load_model(path, storage_options=storage_options)
         if model.task != self._task:
             other, what = TASKS[model.task]
             raise DataError(

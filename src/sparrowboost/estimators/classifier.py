@@ -302,8 +302,8 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
             What to add to the log odds, as in `fit`. Default: the column of this name if the model
             was trained with offsets, which is an error if X has none. False: 0 for all rows.
         **read
-            For files: header, format, delimiter, decimal, thousands, date_format, as in
-            `sparrowboost.ingest`.
+            For files: header, format, delimiter, decimal, thousands, date_format, storage_options,
+            as in `sparrowboost.ingest`.
 
         Returns
         -------

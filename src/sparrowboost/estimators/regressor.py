@@ -267,8 +267,8 @@ class SparrowRegressor(RegressorMixin, SparrowEstimator):  # type: ignore[misc]
             which is an error if X has none. False: 0 for all rows, so that a model of counts
             predicts rates.
         **read
-            For files: header, format, delimiter, decimal, thousands, date_format, as in
-            `sparrowboost.ingest`.
+            For files: header, format, delimiter, decimal, thousands, date_format, storage_options,
+            as in `sparrowboost.ingest`.
 
         Returns
         -------

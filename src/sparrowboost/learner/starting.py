@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -31,10 +32,16 @@ LARGE_SAMPLE = 1 << 20  # rows that must fit in samples beside the reading of th
 
 
 def starting_model(
-    given: Model | str | os.PathLike[str], dataset: Dataset, params: Params
+    given: Model | str | os.PathLike[str],
+    dataset: Dataset,
+    params: Params,
+    storage: Mapping[str, Any] | None = None,
 ) -> Model:
     """The model to go on from; a DataError if it does not suit the data set or the parameters."""
-    model = load_model(given) if isinstance(given, str | os.PathLike) else given
+    if isinstance(given, str | os.PathLike):
+        model = load_model(given, storage_options=storage)
+    else:
+        model = given
     check_model(model)
     same = model.binning is dataset.binning
     if not same and model.binning.to_json() != dataset.binning.to_json():

@@ -73,6 +73,7 @@ def train(
     date_format: str | Sequence[str] | None = None,
     table_version: int | str | None = None,
     as_of: str | datetime | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     class_weight: str | Mapping[Any, float] | None = None,
     callbacks: Iterable[Callback] = (),
     memory_limit: int | float | str | None = None,
@@ -96,8 +97,8 @@ def train(
         `sparrowboost.views.split`. Scored after each tree, by weight if it has any; needed for
         early stopping. Of several sets the last one decides when to stop, as in XGBoost. A list of
         paths is one set.
-    header, format, delimiter, decimal, thousands, date_format : as in `ingest`
-        Of files of validation data.
+    header, format, delimiter, decimal, thousands, date_format, storage_options : as in `ingest`
+        Of files of validation data; the last of them also of a remote `init_model`.
     table_version, as_of : as in `ingest`
         Of Delta and Iceberg tables by path, also in validation data.
     class_weight : "balanced" or dict of label to float, optional
@@ -154,10 +155,13 @@ def train(
         date_format=date_format,
         table_version=table_version,
         as_of=as_of,
+        storage_options=storage_options,
     )
     if not isinstance(dataset, Dataset):
         raise DataError(f"train takes a Dataset, got {type(dataset).__name__}; call ingest first.")
-    init = None if init_model is None else starting_model(init_model, dataset, given)
+    init = (
+        None if init_model is None else starting_model(init_model, dataset, given, storage_options)
+    )
     p, many = settled(given, dataset, init, valid), dataset.n_classes > 2
     for path in (checkpoint, scratch):
         if path is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -135,6 +135,7 @@ def evaluate(
     date_format: str | Sequence[str] | None = None,
     table_version: int | str | None = None,
     as_of: str | datetime | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     memory_limit: int | float | str | None = None,
     verbose: int = 1,
 ) -> Evaluation | RegressionEvaluation | ClassEvaluation:
@@ -148,7 +149,7 @@ def evaluate(
         Default: the column with the name of the training data's label column.
     weight : like label, optional
     offset : as in `Model.decision_function`
-    header, format, delimiter, decimal, thousands, date_format : as in `ingest`
+    header, format, delimiter, decimal, thousands, date_format, storage_options : as in `ingest`
     table_version, as_of : as in `ingest`
     memory_limit : int or str, optional
         Peak memory of the process, such as "512MB"; a limit that is too small is refused before any
@@ -182,6 +183,7 @@ def evaluate(
         date_format=date_format,
         table_version=table_version,
         as_of=as_of,
+        storage_options=storage_options,
     )
     label = model.label_name if label is None else label
     limit = None

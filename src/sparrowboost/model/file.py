@@ -7,6 +7,7 @@ refused.
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import re
@@ -14,7 +15,7 @@ import stat
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -35,9 +36,16 @@ from sparrowboost.model.digest import BLANK, digest, label_to_json
 from sparrowboost.model.document import parse
 from sparrowboost.model.ensemble import Ensemble
 from sparrowboost.model.tree import Tree
-from sparrowboost.runtime.disk import output_path, replace_file
-from sparrowboost.runtime.errors import ModelFileError, StoreError
+from sparrowboost.runtime.disk import is_remote, local_path
+from sparrowboost.runtime.errors import ModelFileError, RemoteError, StoreError
 from sparrowboost.runtime.memory import format_size
+from sparrowboost.runtime.remote import (
+    Options,
+    RemotePath,
+    output_target,
+    remote_path,
+    write_bytes,
+)
 from sparrowboost.store.binning import Feature
 
 MAX_BYTES = 512_000_000  # of uncompressed text: 300,000 trees of 31 leaves
@@ -47,7 +55,7 @@ PIECE = 1 << 20  # bytes read at once
 GZIP = b"\x1f\x8b"  # the first bytes of a gzip file
 
 
-def write_model(path: str | os.PathLike[str], ensemble: Ensemble) -> None:
+def write_model(path: str | os.PathLike[str], ensemble: Ensemble, storage: Options = None) -> None:
     """Write a model file that `read_model` accepts; compressed if its name ends in .gz."""
     try:
         data = _render(ensemble).encode(errors="backslashreplace")  # lone surrogates: refused below
@@ -60,14 +68,16 @@ def write_model(path: str | os.PathLike[str], ensemble: Ensemble) -> None:
             data = packed
     except DocumentError as error:
         raise ModelFileError(f"{path}: this model cannot be saved: {error.what}.") from None
-    write_file(path, data)
+    write_file(path, data, storage)
 
 
-def write_file(path: str | os.PathLike[str], data: bytes) -> None:
+def write_file(path: str | os.PathLike[str], data: bytes, storage: Options = None) -> None:
     """Write a file in one step; a ModelFileError if that is not possible."""
-    file = output_path(path)
+    file = output_target(path, storage)
     try:
-        replace_file(file, data)
+        write_bytes(file, data)
+    except RemoteError as error:
+        raise ModelFileError(str(error)) from None
     except StoreError:  # of the disk
         raise
     except (OSError, ValueError) as error:
@@ -75,14 +85,17 @@ def write_file(path: str | os.PathLike[str], data: bytes) -> None:
         raise ModelFileError(f"{file}: cannot be written ({why}); choose another path.") from None
 
 
-def read_model(path: str | os.PathLike[str]) -> Ensemble:
+def read_model(path: str | os.PathLike[str], storage: Options = None) -> Ensemble:
     """The ensemble in a model file; a ModelFileError says why it cannot be used."""
-    file = Path(path).expanduser().absolute()
+    file: Path | RemotePath
     try:
+        file = remote_path(path, storage) if is_remote(path) else local_path(path).absolute()
         document = parse(_read(file))
         ensemble = check_document(document)
         _check_digest(document, ensemble)
         return ensemble
+    except RemoteError as error:
+        raise ModelFileError(str(error)) from None
     except FileNotFoundError:
         raise ModelFileError(f"{file}: no such file.") from None
     except (OSError, ValueError) as error:
@@ -100,22 +113,31 @@ def _check_digest(document: dict[str, Any], ensemble: Ensemble) -> None:
         )
 
 
-def _read(file: Path) -> bytearray:
+def _read(file: Path | RemotePath) -> bytearray:
     """The text in a file, uncompressed and of limited size."""
+    if isinstance(file, RemotePath):
+        found = file.looked_up()
+        if found is None:
+            raise FileNotFoundError
+        return _unpacked(io.BytesIO(found.read_all(MAX_BYTES)))
     if not stat.S_ISREG(file.stat().st_mode):  # a pipe might block for ever
         raise DocumentError("not a regular file", "give one that save_model wrote")
-    data = bytearray()
     with open(file, "rb") as opened:
-        compressed = opened.read(len(GZIP)) == GZIP
-        packed = opened.seek(0, os.SEEK_END)
-        opened.seek(0)
-        source = gzip.GzipFile(fileobj=opened) if compressed else opened
-        try:
-            while piece := source.read(PIECE):
-                data += piece
-                _check_size(data, packed)
-        except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-            raise DocumentError(f"cannot be decompressed ({error})") from None
+        return _unpacked(opened)
+
+
+def _unpacked(opened: BinaryIO) -> bytearray:
+    data = bytearray()
+    compressed = opened.read(len(GZIP)) == GZIP
+    packed = opened.seek(0, os.SEEK_END)
+    opened.seek(0)
+    source = gzip.GzipFile(fileobj=opened) if compressed else opened
+    try:
+        while piece := source.read(PIECE):
+            data += piece
+            _check_size(data, packed)
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise DocumentError(f"cannot be decompressed ({error})") from None
     return data
 
 

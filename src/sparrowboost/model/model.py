@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Unpack
 
 import numpy as np
@@ -94,7 +94,8 @@ class Model(Ensemble):
         n_jobs : int, optional
             Threads; default: as many as this process may use.
         **read
-            header, format, delimiter, decimal, thousands, date_format: as in `ingest`.
+            header, format, delimiter, decimal, thousands, date_format, storage_options: as in
+            `ingest`.
 
         Returns
         -------
@@ -180,16 +181,21 @@ class Model(Ensemble):
         parts = list(stream_leaves(model, data, n_jobs, ReadOptions(**read)))
         return np.concatenate(parts) if parts else np.empty((0, len(model.trees)), np.int32)
 
-    def save_model(self, path: str | os.PathLike[str]) -> None:
+    def save_model(
+        self, path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
+    ) -> None:
         """Write the model to a file that `sparrowboost.load_model` reads, exact to the bit.
 
         Parameters
         ----------
         path : str or path
             JSON that a person can read; compressed by gzip if the name ends in .gz. An existing
-            file is replaced in one step. See docs/model-files.md.
+            file is replaced in one step. See docs/model-files.md. It may be an address of remote
+            storage, such as s3://bucket/model.json.
+        storage_options : dict, optional
+            For remote storage, as in `ingest`.
         """
-        write_model(path, self)
+        write_model(path, self, storage_options)
 
     def to_xgboost(
         self,
@@ -268,7 +274,9 @@ def check_model(model: Any) -> None:
         raise DataError(f"expected a Model, got {type(model).__name__}; {to_do}.")
 
 
-def load_model(path: str | os.PathLike[str]) -> Model:
+def load_model(
+    path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
+) -> Model:
     """Load a model that `Model.save_model` wrote, in this or an older version.
 
     The file is checked completely, and nothing in it is executed. A ModelFileError says what is
@@ -277,6 +285,8 @@ def load_model(path: str | os.PathLike[str]) -> Model:
     Parameters
     ----------
     path : str or path
+    storage_options : dict, optional
+        For remote storage, as in `ingest`.
 
     Returns
     -------
@@ -294,4 +304,4 @@ def load_model(path: str | os.PathLike[str]) -> Model:
     >>> bool((loaded.predict_proba(X) == model.predict_proba(X)).all())
     True
     """
-    return Model(**vars(read_model(path)))
+    return Model(**vars(read_model(path, storage_options)))

@@ -294,7 +294,7 @@ def read_features(
     offset = offset or OffsetChoice()
 
     def check(source: Source) -> None:
-        offset.find(source)
+        offset.find(source, options)
         _check_columns(source, names, "which the model was trained on")
         _check_columns(source, keep, "which is to be kept")
         check_kinds(binning, source, names)
@@ -304,7 +304,7 @@ def read_features(
     options = open_options(binning, names, scratch, read, as_text, budget.limit)
     source = open_source(data, replace(options, check=check))
     check(source)
-    column = offset.find(source)
+    column = offset.find(source, options)
     others = [*keep, *([column.name] if column is not None and column.external is None else [])]
     columns = list(dict.fromkeys([*names, *others]))
     plan = budget.plan(source, columns, len(binning.features))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
 from functools import partial
@@ -26,10 +26,11 @@ from sparrowboost.readers.arrays import from_numpy, strings
 from sparrowboost.readers.formats import check_apart
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.readers.table import ColumnLike, OffsetChoice, name_list
-from sparrowboost.runtime.disk import guard_disk, output_path, replacing
+from sparrowboost.runtime.disk import guard_disk
 from sparrowboost.runtime.errors import DataError, StoreError
 from sparrowboost.runtime.memory import apply_limit, release
 from sparrowboost.runtime.progress import make_progress
+from sparrowboost.runtime.remote import RemotePath, output_target, writing
 from sparrowboost.store.lookup import Bins
 
 GROUP_ROWS = 1 << 20  # maximum of a row group of a Parquet file,
@@ -55,6 +56,7 @@ def write_predictions(
     date_format: str | Sequence[str] | None = None,
     table_version: int | str | None = None,
     as_of: str | datetime | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     memory_limit: int | float | str | None = None,
     n_jobs: int | None = None,
     verbose: int = 1,
@@ -68,7 +70,7 @@ def write_predictions(
     model : Model
     data : anything that `ingest` reads
     path : str or path
-        Ends in .parquet or .csv.
+        Ends in .parquet or .csv; local, or of remote storage.
     columns : sequence of {"prediction", "probability", "score"}, optional
         What to write: the likelier label, the probability of the positive label, and its log odds,
         as `Model.decision_function` gives them. Default: the first two. Of more than two classes,
@@ -78,7 +80,7 @@ def write_predictions(
         Columns of the source to write before these, such as an id. In CSV files, columns that are
         not features are kept as text.
     offset : as in `Model.decision_function`
-    header, format, delimiter, decimal, thousands, date_format : as in `ingest`
+    header, format, delimiter, decimal, thousands, date_format, storage_options : as in `ingest`
     table_version, as_of : as in `ingest`
     memory_limit : int or str, optional
         Peak memory of the process, such as "512MB"; a limit that is too small is refused before any
@@ -114,6 +116,7 @@ def write_predictions(
         date_format=date_format,
         table_version=table_version,
         as_of=as_of,
+        storage_options=storage_options,
     )
     allowed = COLUMNS if model.regression is None else NUMBER_COLUMNS
     default = [name for name in DEFAULTS if name in allowed]
@@ -122,9 +125,9 @@ def write_predictions(
     _check_columns(columns, keep, allowed)
     columns = [name for column in columns for name in _written(column, model)]
     _check_names([*keep, *columns])
-    file = output_path(path)
+    file = output_target(path, storage_options)
     _check_file(file)
-    check_apart(file, data)
+    check_apart(file, data, storage_options)
     limit = None
     if memory_limit is not None:
         limit = apply_limit(memory_limit)
@@ -134,13 +137,13 @@ def write_predictions(
     with (
         make_progress(verbose) as progress,
         progress.task("predicting", None) as task,
-        replacing(file) as partial,
+        writing(file) as partial,
         closing(_batches(model, data, columns, keep, n_jobs, read, limit, choice)) as batches,
     ):
         writer: Any = None
         try:
             for batch in batches:
-                with _writing(file, batch.nbytes):
+                with _writing(file, partial, batch.nbytes):
                     if writer is None:
                         writer = _open(partial, file.suffix.lower(), batch.schema)
                     writer.write(batch)
@@ -148,7 +151,7 @@ def write_predictions(
                 task.advance(batch.num_rows)
         finally:
             if writer is not None:
-                with _writing(file, 0):
+                with _writing(file, partial, 0):
                     writer.close()
         if writer is None:
             raise DataError("there are no rows to predict.")
@@ -179,9 +182,11 @@ def _check_names(names: Sequence[str]) -> None:
         )
 
 
-def _check_file(file: Path) -> None:
+def _check_file(file: Path | RemotePath) -> None:
     if file.suffix.lower() not in (".parquet", ".csv"):
         raise DataError(f"{file}: the suffix selects the format; end the name in .parquet or .csv.")
+    if isinstance(file, RemotePath):
+        return
     if not file.parent.is_dir():
         raise DataError(f"{file}: there is no folder {file.parent}; make it first.")
     if file.is_dir():
@@ -189,10 +194,10 @@ def _check_file(file: Path) -> None:
 
 
 @contextmanager
-def _writing(file: Path, n_bytes: int) -> Iterator[None]:
+def _writing(file: Path | RemotePath, partial: Path, n_bytes: int) -> Iterator[None]:
     """Turn errors of the system or Arrow into ones that name the file."""
     try:
-        with guard_disk(file, n_bytes):
+        with guard_disk(file if isinstance(file, Path) else partial, n_bytes):
             yield
     except StoreError:  # of the disk
         raise

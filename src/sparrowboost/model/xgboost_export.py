@@ -36,8 +36,8 @@ from sparrowboost.model.predict import read_features
 from sparrowboost.model.tree import Tree, constant, goes_left
 from sparrowboost.readers.formats import numbers
 from sparrowboost.readers.options import ReadOptions
-from sparrowboost.runtime.disk import output_path
 from sparrowboost.runtime.errors import DataError, ModelFileError
+from sparrowboost.runtime.remote import output_target
 from sparrowboost.runtime.temporary import TemporaryFolder
 from sparrowboost.store.binning import Binning, CategoryFeature, Feature, NumberFeature
 from sparrowboost.store.lookup import Bins
@@ -73,7 +73,7 @@ def write_xgboost(
     path: str | os.PathLike[str], ensemble: Ensemble, data: Any, read: ReadOptions
 ) -> None:
     """Write a model file that XGBoost loads; the rows of `data` give the leaves their cover."""
-    if output_path(path).suffix != ".json":
+    if output_target(path, read.storage_options).suffix != ".json":
         raise ModelFileError(f"{path}: XGBoost goes by the suffix of a file; end it in .json.")
     binning = ensemble.binning
     trees = ensemble.trees or (constant(0.0),) * ensemble.n_scores
@@ -95,7 +95,7 @@ def write_xgboost(
         raise ModelFileError(f"{path}: {error}") from None
     document = _make_document(made, ensemble)
     # XGBoost does not decode escapes such as \u00e9.
-    write_file(path, json.dumps(document, ensure_ascii=False).encode())
+    write_file(path, json.dumps(document, ensure_ascii=False).encode(), read.storage_options)
 
 
 def _make_document(trees: list[dict[str, Any]], ensemble: Ensemble) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -25,10 +24,13 @@ import pyarrow as pa
 
 from sparrowboost.readers.arrays import from_numpy
 from sparrowboost.readers.columns import Kind, join_kinds, kind_of
+from sparrowboost.readers.files import Location
 from sparrowboost.runtime.disk import read_all
-from sparrowboost.runtime.errors import DataError, StoreError
+from sparrowboost.runtime.errors import DataError, RemoteError, StoreError
+from sparrowboost.runtime.remote import RemotePath
 
 A = TypeVar("A")
+Stamp = tuple[int | str, ...]
 
 # As many as a feature has bins: even a sorted column gets a value near each quantile.
 SAMPLE_RUNS = 256
@@ -208,14 +210,15 @@ class ChangeGuard:
 
     Parameters
     ----------
-    path : Path
+    path : Path or RemotePath
+        In remote storage each check is a request: there, one after all blocks has to do.
     name : str
         What messages call it.
-    was : tuple of int
+    was : tuple
         Its `stamp` before it was opened.
     """
 
-    def __init__(self, path: Path, name: str, was: tuple[int, ...]) -> None:
+    def __init__(self, path: Location, name: str, was: Stamp) -> None:
         self._path, self._name, self._was = path, name, was
 
     def check(self) -> None:
@@ -228,12 +231,19 @@ class ChangeGuard:
                 f"{self._name}: {how} while it was in use; try again when nothing writes to it."
             )
 
+    def check_block(self) -> None:
+        """The check beside each block."""
+        if not isinstance(self._path, RemotePath):
+            self.check()
+
     @contextmanager
     def watch(self) -> Iterator[None]:
         """Check before and after, and on a DataError, whose real cause may be a change."""
-        self.check()
+        self.check_block()
         try:
             yield
+        except RemoteError:
+            raise
         except DataError:
             self.check()
             raise
@@ -243,7 +253,7 @@ class ChangeGuard:
 class GuardedSource:
     """A file as a source, watched by a `ChangeGuard`."""
 
-    def __init__(self, source: Source, path: Path, was: tuple[int, ...]) -> None:
+    def __init__(self, source: Source, path: Location, was: Stamp) -> None:
         self.name, self.columns = source.name, source.columns
         self.n_rows, self.exact_rows = source.n_rows, source.exact_rows
         self.in_memory = source.in_memory
@@ -269,11 +279,13 @@ class GuardedSource:
         with self._file.watch():
             for item in items:
                 yield item
-                self._file.check()
+                self._file.check_block()
 
 
-def stamp(path: Path) -> tuple[int, ...]:
+def stamp(path: Location) -> Stamp:
     """Identity, size and time of a file: these change when it is replaced or written to."""
+    if isinstance(path, RemotePath):
+        return path.stamp()
     stat = path.stat()
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 

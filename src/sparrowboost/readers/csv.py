@@ -7,7 +7,6 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
@@ -19,6 +18,13 @@ from pyarrow import types as pt
 from sparrowboost.readers.arrays import strings
 from sparrowboost.readers.base import JoinedColumns, thin
 from sparrowboost.readers.columns import Kind
+from sparrowboost.readers.files import (
+    Location,
+    arrow_stream,
+    open_binary,
+    size_of,
+    streaming_bytes,
+)
 from sparrowboost.readers.infer import (
     CATEGORY,
     TEXT,
@@ -92,7 +98,7 @@ class CsvFile(JoinedColumns):
 
     def __init__(
         self,
-        path: Path,
+        path: Location,
         name: str,
         rng: np.random.Generator,
         *,
@@ -115,7 +121,7 @@ class CsvFile(JoinedColumns):
         self.columns = [(header and cell.strip()) or f"f{i}" for i, cell in enumerate(cells)]
         if header:
             self._check_header(cells)
-        self._size = path.stat().st_size - self._body
+        self._size = size_of(path) - self._body
         # A first guess, refined once by the sample for types. Then it stays: a sample must not
         # depend on the ones drawn before it.
         self._line_bytes = mean_line_bytes(path, self._body)
@@ -143,7 +149,7 @@ class CsvFile(JoinedColumns):
     def _find_body(self, header: bool) -> bytes:
         """The first line that is not blank; also finds where the rows begin."""
         blank, start = 0, 0
-        with open(self._path, "rb") as file:
+        with open_binary(self._path) as file:
             while first := file.readline(MAX_BLOCK_BYTES):
                 if first.removeprefix(codecs.BOM_UTF8).strip():
                     break
@@ -195,7 +201,7 @@ class CsvFile(JoinedColumns):
     def _infer_sample(self, rng: np.random.Generator) -> pa.Table:
         """Strings from all over the file, to infer types from; also sets `n_rows`."""
         types = dict.fromkeys(self.columns, pa.string())
-        with open(self._path, "rb") as file:
+        with open_binary(self._path) as file:
             file.seek(self._body)
             head = file.read(CHUNK_BYTES)
         quotes, odd = b'"' in head, has_open_lines(head)
@@ -234,7 +240,7 @@ class CsvFile(JoinedColumns):
         return self._meanings[column].kind
 
     def reading_bytes(self, columns: Sequence[str]) -> int:
-        return READING_BYTES
+        return READING_BYTES + streaming_bytes(self._path)
 
     def partitions(self) -> list[int]:
         return []
@@ -435,15 +441,15 @@ class CsvFile(JoinedColumns):
 
     def _row_at(self, offset: int) -> int:
         """The number of the row that contains this byte."""
-        with open(self._path, "rb") as file:
+        with open_binary(self._path) as file:
             file.seek(max(self._body, offset - MAX_BLOCK_BYTES))
             line = file.read(offset - file.tell()).rpartition(b"\n")[2]
         stop, rows = offset - len(line), 0
         if stop > self._body:
-            with pa.OSFile(str(self._path)) as whole:
+            with arrow_stream(self._path, stop) as head:
                 types = {self.columns[0]: pa.binary()}
                 try:
-                    reader = self._open([whole.get_stream(0, stop)], types, MAX_BLOCK_BYTES)
+                    reader = self._open([head], types, MAX_BLOCK_BYTES)
                     rows = sum(batch.num_rows for batch in reader)
                 except pa.ArrowInvalid as error:  # an earlier row is wrong
                     self._explain(error)

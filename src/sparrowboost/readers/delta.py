@@ -113,7 +113,7 @@ def _plain_files(dataset: Any, table: Any, name: str) -> list[Source] | None:
             )
         with read_errors(str(path)):
             was = stamp(path)
-        part = ParquetFile(str(path))
+        part = ParquetFile(path)
         keys = get_partition_keys(fragment.partition_expression)
         columns = match_columns(part.schema, dataset.schema, keys)
         if columns is None:

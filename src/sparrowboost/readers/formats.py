@@ -10,9 +10,11 @@ import glob
 import os
 import shlex
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +26,7 @@ from sparrowboost.readers.base import (
     GuardedSource,
     RandomAccessSource,
     Source,
+    Stamp,
     read_errors,
     stamp,
 )
@@ -38,6 +41,7 @@ from sparrowboost.readers.columns import (
 )
 from sparrowboost.readers.csv import CsvFile
 from sparrowboost.readers.delta import open_delta, open_delta_folder
+from sparrowboost.readers.files import Location, local
 from sparrowboost.readers.hive import partition_columns
 from sparrowboost.readers.iceberg import open_iceberg, open_iceberg_folder
 from sparrowboost.readers.ipc import open_arrow, spill, spill_stream
@@ -45,6 +49,7 @@ from sparrowboost.readers.jsonlines import open_json_lines
 from sparrowboost.readers.lakes import check_no_lake, find_lake, lake_at
 from sparrowboost.readers.lazy import is_saved, open_hugging_face, open_lazy_frame, open_saved
 from sparrowboost.readers.libsvm import LibsvmFile, align
+from sparrowboost.readers.listing import find_remote
 from sparrowboost.readers.mapped import MappedSource, match_columns
 from sparrowboost.readers.npy import from_npy
 from sparrowboost.readers.options import ReadOptions
@@ -53,15 +58,20 @@ from sparrowboost.readers.packed import PACKED, member_of
 from sparrowboost.readers.parquet import ParquetFile
 from sparrowboost.readers.query import Query, is_cursor, open_cursor, open_query
 from sparrowboost.readers.text import plain
-from sparrowboost.runtime.disk import is_remote
+from sparrowboost.runtime.disk import is_remote, local_path
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.progress import log
+from sparrowboost.runtime.remote import Options, RemotePath, of_filesystem
 
 __all__ = [
     "FORMATS", "Kind", "OpenOptions", "RowError", "Source", "categories", "check_apart",
     "check_format", "expand", "files_of", "join_kinds", "kind_of", "numbers", "open_source",
     "plain_words", "table_of",
 ]  # fmt: skip
+
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +89,7 @@ class OpenOptions:
     check: Callable[[RandomAccessSource], object] = lambda source: None
 
 
-def _csv(path: Path, options: OpenOptions) -> Source:
+def _csv(path: Location, options: OpenOptions) -> Source:
     return CsvFile(
         plain(path, options.scratch),
         str(path),
@@ -92,16 +102,23 @@ def _csv(path: Path, options: OpenOptions) -> Source:
     )
 
 
-FORMATS: dict[str, Callable[[Path, OpenOptions], Source]] = {
-    "parquet": lambda path, options: ParquetFile(str(path)),
+FORMATS: dict[str, Callable[[Location, OpenOptions], Source]] = {
+    "parquet": lambda path, options: ParquetFile(path),
     "csv": _csv,
-    "arrow": lambda path, options: open_arrow(path, str(path), options.scratch, options.check),
-    "jsonl": lambda path, options: open_json_lines(
-        plain(path, options.scratch), str(path), options.scratch, options.check
+    "arrow": lambda path, options: open_arrow(
+        local(path, options.scratch), str(path), options.scratch, options.check
     ),
-    "orc": lambda path, options: open_orc(path, str(path), options.scratch, options.check),
+    "jsonl": lambda path, options: open_json_lines(
+        local(plain(path, options.scratch), options.scratch),
+        str(path),
+        options.scratch,
+        options.check,
+    ),
+    "orc": lambda path, options: open_orc(
+        local(path, options.scratch), str(path), options.scratch, options.check
+    ),
     "libsvm": lambda path, options: LibsvmFile(plain(path, options.scratch), str(path)),
-    "npy": lambda path, options: from_npy(path, str(path)),
+    "npy": lambda path, options: from_npy(local(path, options.scratch), str(path)),
 }
 TEXT_SUFFIXES = {
     ".csv": "csv", ".tsv": "csv",
@@ -124,6 +141,7 @@ UNPACK = {
 CONVERT = {
     ".json": 'python -c "import polars; polars.read_json({old!r}).write_parquet({new!r})"',
 }
+OPENED = 8  # files of remote storage at a time
 
 
 def open_source(data: Any, options: OpenOptions) -> Source:
@@ -202,7 +220,8 @@ def _open_dataset(data: Any, options: OpenOptions) -> Source:
     except ValueError:  # it is filtered or projected: only its scanner can read it
         fragments = []
     try:
-        parts = [_whole_file(fragment, data.schema) for fragment in fragments]
+        near = isinstance(getattr(data, "filesystem", None), pa.fs.LocalFileSystem)
+        parts = _together(partial(_whole_file, schema=data.schema), fragments, remote=not near)
     except (pa.ArrowException, OSError) as error:
         raise DataError(
             f"{type(data).__name__}: one of its files cannot be read ({error})."
@@ -213,6 +232,24 @@ def _open_dataset(data: Any, options: OpenOptions) -> Source:
     # By default, the scanner reads ahead without bound.
     scanner = data.scanner(batch_readahead=1, fragment_readahead=1)
     return spill(scanner.to_reader(), type(data).__name__, options.scratch, options.check)
+
+
+def _file_of(fragment: Any) -> Location:
+    """The file of a dataset's fragment."""
+    if isinstance(fragment.filesystem, pa.fs.LocalFileSystem):
+        return Path(fragment.path)
+    file = of_filesystem(fragment.filesystem, fragment.path).looked_up()
+    if file is None:
+        raise DataError(f"{fragment.path}: no such file.")
+    return file
+
+
+def _together(work: Callable[[A], B], items: Sequence[A], *, remote: bool) -> list[B]:
+    """The work on all items; on several at a time if they are in remote storage."""
+    if not remote:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(OPENED, "sparrow-open") as pool:
+        return list(pool.map(work, items))
 
 
 def _whole_file(fragment: Any, schema: pa.Schema) -> Source | None:
@@ -234,7 +271,7 @@ def _whole_file(fragment: Any, schema: pa.Schema) -> Source | None:
     known = {field.name: field.type for field in own if field.name in schema.names}
     if keys.keys() & known.keys() or any(schema.field(c).type != t for c, t in known.items()):
         return None
-    file = ParquetFile(fragment.path, fragment.filesystem)
+    file = ParquetFile(_file_of(fragment))
     if own.names == schema.names:
         return file
     columns = match_columns(own, schema, keys)
@@ -247,25 +284,39 @@ def check_format(format: str | None) -> None:
         raise DataError(f"format {format!r} is not known; it is one of {', '.join(FORMATS)}.")
 
 
-def files_of(data: Any) -> list[Path]:
+def files_of(data: Any, storage: Options = None) -> list[Location]:
     """The files that paths, globs and folders stand for; none for tables and other data."""
     given = [data] if isinstance(data, str | os.PathLike) else data
     if not isinstance(given, list | tuple):
         return []
     if not all(isinstance(item, str | os.PathLike) for item in given):
         return []
-    return [path for item in given if not table_of(item) for path in _expand(os.fspath(item))]
+    return [
+        path for item in given if not table_of(item) for path in _expand(os.fspath(item), storage)
+    ]
 
 
-def check_apart(path: Path, data: Any) -> None:
+def check_apart(path: Location, data: Any, storage: Options = None) -> None:
     """A DataError if the file to write is one of those to read."""
-    if path.exists() and any(path.samefile(file) for file in files_of(data)):
+    given = [data] if isinstance(data, str | os.PathLike) else data
+    if not isinstance(given, list | tuple):
+        return
+    near = [
+        item
+        for item in given
+        if isinstance(item, str | os.PathLike) and is_remote(item) != isinstance(path, Path)
+    ]
+    if isinstance(path, Path):
+        same = path.exists() and any(path.samefile(str(file)) for file in files_of(near))
+    else:
+        same = any(str(file) == str(path) for file in files_of(near, storage))
+    if same:
         raise DataError(f"{path}: is one of the files to read; write to another path.")
 
 
-def expand(given: Sequence[str | os.PathLike[str]]) -> list[Path]:
+def expand(given: Sequence[str | os.PathLike[str]], storage: Options = None) -> list[Location]:
     """The files that paths, globs and folders stand for; a DataError if one is given twice."""
-    paths = files_of(given)
+    paths = files_of(given, storage)
     _check_once(paths)
     return paths
 
@@ -275,7 +326,7 @@ def table_of(path: str | os.PathLike[str]) -> Path | None:
     if is_remote(path):
         return None
     with read_errors(os.fspath(path)):
-        where = _at_home(os.fspath(path))
+        where = local_path(path)
         return where if lake_at(where) is not None or is_saved(where) else None
 
 
@@ -298,11 +349,12 @@ def _open_paths(given: Sequence[str | os.PathLike[str]], options: OpenOptions) -
             "leave out table_version= and as_of= (--table-version, --as-of)."
         )
     pairs = zip(given, tables, strict=True)
-    found = [[] if table else _expand(os.fspath(item)) for item, table in pairs]
+    storage = options.read.storage_options
+    found = [[] if table else _expand(os.fspath(item), storage) for item, table in pairs]
     _check_once([*filter(None, tables), *(path for paths in found for path in paths)])
     # The parts of a path that the caller has named are a choice of rows.
     named = [
-        (path, _at_home(os.fspath(item)).parts)
+        (path, Path(item).parts if is_remote(item) else local_path(item).parts)
         for item, paths in zip(given, found, strict=True)
         for path in paths
     ]
@@ -313,21 +365,33 @@ def _open_paths(given: Sequence[str | os.PathLike[str]], options: OpenOptions) -
     return parts[0] if len(parts) == 1 else ConcatenatedSource(parts)
 
 
-def _open_files(named: Sequence[tuple[Path, Sequence[str]]], options: OpenOptions) -> list[Source]:
+def _open_files(
+    named: Sequence[tuple[Location, Sequence[str]]], options: OpenOptions
+) -> list[Source]:
     """Each file as a source, with the columns that are in the names of its folders."""
     keys = partition_columns(
         named, needed=options.needed, as_text=[*options.categorical, *options.text]
     )
-    opened = []
-    for path, _ in named:
+    paths, stamps = [path for path, _ in named], list[Stamp]()
+    for path in paths:
         with read_errors(str(path)):
-            was = stamp(path)
-            opened.append((FORMATS[options.read.format or _format(path)](path, options), path, was))
-    _warn_of_groups([source for source, _, _ in opened if isinstance(source, CsvFile)])
-    shards = [source for source, _, _ in opened if isinstance(source, LibsvmFile)]
+            stamps.append(path.known_stamp if isinstance(path, RemotePath) else stamp(path))
+
+    def opened(path: Location) -> Source:
+        with read_errors(str(path)):
+            return FORMATS[options.read.format or _format(path)](path, options)
+
+    # Only Parquet files can be opened side by side: others draw random numbers.
+    parquet = all((options.read.format or _format(path)) == "parquet" for path in paths)
+    remote = parquet and any(isinstance(path, RemotePath) for path in paths)
+    sources = _together(opened, paths, remote=remote)
+    _warn_of_groups([source for source in sources if isinstance(source, CsvFile)])
+    shards = [source for source in sources if isinstance(source, LibsvmFile)]
     if shards:
         align(shards)
-    parts: list[Source] = [GuardedSource(*what) for what in opened]
+    parts: list[Source] = [
+        GuardedSource(*what) for what in zip(sources, paths, stamps, strict=True)
+    ]
     for i, values in enumerate(keys):
         own = parts[i].columns
         if constant := {name: value for name, value in values.items() if name not in own}:
@@ -336,7 +400,7 @@ def _open_files(named: Sequence[tuple[Path, Sequence[str]]], options: OpenOption
     return _same_members(parts, lines)
 
 
-def _reads_json_lines(path: Path, options: OpenOptions) -> bool:
+def _reads_json_lines(path: Location, options: OpenOptions) -> bool:
     return (options.read.format or _format(path)) == "jsonl"
 
 
@@ -366,23 +430,25 @@ def _warn_of_groups(files: Sequence[CsvFile]) -> None:
                 )  # fmt: skip
 
 
-def _check_once(paths: Sequence[Path]) -> None:
+def _check_once(paths: Sequence[Location]) -> None:
     """A DataError if a file is given twice, under any names: its rows would count twice."""
-    seen: dict[str, Path] = {}
+    seen: dict[str, Location] = {}
     for path in paths:
-        first = seen.setdefault(os.path.realpath(path), path)
+        # Addresses of the web may differ in what is not shown.
+        real = f"{path} {path.path}" if isinstance(path, RemotePath) else os.path.realpath(path)
+        first = seen.setdefault(real, path)
         if first is not path:
             also = f" (also as {first})" if first != path else ""
             raise DataError(f"{path}: the file is given twice{also}; name each file once.")
 
 
-def _suffix(path: Path) -> str:
+def _suffix(path: Location) -> str:
     """The suffix that determines the format, including that of a packed file."""
     name = path.name.lower()
     return "".join(Path(name).suffixes[-2:]) if name.endswith(PACKED) else Path(name).suffix
 
 
-def _format(path: Path) -> str:
+def _format(path: Location) -> str:
     suffix = _suffix(path)
     if suffix not in SUFFIXES and path.suffix.lower() == ".zip":
         suffix = Path(member_of(path).lower()).suffix
@@ -391,7 +457,7 @@ def _format(path: Path) -> str:
     return SUFFIXES[suffix]
 
 
-def _what_to_do(path: Path, suffix: str) -> str:
+def _what_to_do(path: Location, suffix: str) -> str:
     """What is wrong with a suffix, and how to get a file of a supported format."""
     last = path.suffix.lower()
     if last in UNPACK:
@@ -407,15 +473,12 @@ def _what_to_do(path: Path, suffix: str) -> str:
     )
 
 
-def _expand(pattern: str) -> list[Path]:
+def _expand(pattern: str, storage: Options = None) -> Sequence[Location]:
     """The files that a path, folder or glob stands for, sorted by name."""
     if is_remote(pattern):
-        raise DataError(
-            f"{pattern}: only local files are read by path; open a remote one with "
-            "pyarrow.dataset.dataset(...) and pass that."
-        )
+        return find_remote(pattern, storage, lambda file: _suffix(file) in SUFFIXES)
     with read_errors(pattern):
-        path = _at_home(pattern)
+        path = local_path(pattern)
         if path.is_file():
             _check_lakes([path])
             return [path]
@@ -438,13 +501,6 @@ def _expand(pattern: str) -> list[Path]:
 def _check_lakes(found: Sequence[Path]) -> None:
     """A DataError if one of the files may be part of a Delta, Iceberg or Hudi table."""
     check_no_lake(p for p in found if SUFFIXES.get(_suffix(p), "parquet") == "parquet")
-
-
-def _at_home(pattern: str) -> Path:
-    try:
-        return Path(pattern).expanduser()
-    except RuntimeError:
-        raise DataError(f"{pattern}: no such user's home folder.") from None
 
 
 def _files_below(folder: Path) -> list[Path]:

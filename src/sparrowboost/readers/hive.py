@@ -9,13 +9,15 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from sparrowboost.readers.files import Location
+
 FOLDER = re.compile(r"([^=]+)=([^=]*)")
 NULL = "__HIVE_DEFAULT_PARTITION__"
 
 Keys = dict[str, str | None]  # column -> value, as it is written in the name of a folder
 
 
-def keys_of(path: Path) -> Keys:
+def keys_of(path: Location) -> Keys:
     """The columns and values that the names of a file's folders hold.
 
     Examples
@@ -29,7 +31,7 @@ def keys_of(path: Path) -> Keys:
 
 
 def partition_columns(
-    files: Sequence[tuple[Path, Collection[str]]],
+    files: Sequence[tuple[Location, Collection[str]]],
     *,
     needed: Collection[str],
     as_text: Collection[str],

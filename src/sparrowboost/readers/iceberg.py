@@ -148,7 +148,7 @@ def _plain_file(scan: Any, task: Any, path: Path, schema: pa.Schema) -> Source |
         return None
     with read_errors(str(path)):
         was = stamp(path)
-    file = ParquetFile(str(path))
+    file = ParquetFile(path)
     ids = {int((field.metadata or {}).get(FIELD_ID, -1)): field for field in file.schema}
     if -1 in ids:
         return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,6 +14,7 @@ import pyarrow as pa
 from sparrowboost.readers.arrays import from_numpy, strings, to_numpy
 from sparrowboost.readers.base import JoinedColumns, read_errors
 from sparrowboost.readers.columns import Kind
+from sparrowboost.readers.files import Location, open_binary, size_of, streaming_bytes
 from sparrowboost.readers.text import CHUNK_BYTES, LongLineError, line_ranges
 from sparrowboost.runtime.errors import DataError
 
@@ -65,11 +65,11 @@ class LibsvmFile(JoinedColumns):
     exact_rows = True
     in_memory = False
 
-    def __init__(self, path: Path, name: str) -> None:
+    def __init__(self, path: Location, name: str) -> None:
         self.name = name
         self._path = path
         with read_errors(name):
-            self._size = path.stat().st_size
+            self._size = size_of(path)
             self.n_rows, low, self.last = self._survey()
         # By convention indices start at 1, unless the file itself uses 0.
         self.first = min(low, 1)
@@ -116,7 +116,7 @@ class LibsvmFile(JoinedColumns):
         return "float64"
 
     def reading_bytes(self, columns: Sequence[str]) -> int:
-        return READING_CHUNKS * CHUNK_BYTES
+        return READING_CHUNKS * CHUNK_BYTES + streaming_bytes(self._path)
 
     def partitions(self) -> list[int]:
         return []
@@ -205,7 +205,7 @@ class LibsvmFile(JoinedColumns):
     def _refuse(
         self, offset: int, data: bytes, position: int, what: str, why: str = ""
     ) -> NoReturn:
-        with open(self._path, "rb") as file:
+        with open_binary(self._path) as file:
             before, left = 0, offset
             while left > 0:
                 chunk = file.read(min(CHUNK_BYTES, left))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any, TypedDict
 
@@ -25,6 +25,7 @@ class ReadKeywords(TypedDict, total=False):
     date_format: str | Sequence[str] | None
     table_version: int | str | None
     as_of: str | datetime | None
+    storage_options: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,8 @@ class ReadOptions:
         The version of a Delta table, or the snapshot, branch or tag of an Iceberg table.
     as_of : str or datetime, optional
         Instead of a version, the time at which it was the current one; without a zone, of UTC.
+    storage_options : dict, optional
+        How remote storage is reached: arguments of the library's class (docs/sources.md).
     """
 
     header: bool = True
@@ -60,8 +63,10 @@ class ReadOptions:
     date_format: str | Sequence[str] | None = None
     table_version: int | str | None = None
     as_of: str | datetime | None = None
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)  # has secrets
 
     def __post_init__(self) -> None:
+        _check_storage_options(self.storage_options)
         if self.delimiter in TAB:
             object.__setattr__(self, "delimiter", "\t")
         _check_delimiter(self.delimiter)
@@ -104,7 +109,8 @@ class ReadOptions:
         return [
             (field.name, getattr(self, field.name))
             for field in fields(self)
-            if field.name not in ("header", "format") and getattr(self, field.name) != field.default
+            if field.name not in ("header", "format", "storage_options")
+            and getattr(self, field.name) != field.default
         ]
 
 
@@ -119,6 +125,14 @@ def _moment(given: str | datetime | None) -> str | None:
             f"as_of={given!r} (--as-of): give a date or time, such as 2024-12-31T18:00:00."
         ) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
+
+
+def _check_storage_options(given: Any) -> None:
+    if given is not None and not isinstance(given, Mapping):
+        raise DataError(
+            f"storage_options: give a dict, such as {{'region': 'eu-central-1'}}, not "
+            f"{type(given).__name__}."
+        )
 
 
 def _check_delimiter(given: Any) -> None:

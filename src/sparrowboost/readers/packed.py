@@ -10,11 +10,19 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from pathlib import PurePosixPath
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
+from sparrowboost.readers.files import (
+    Location,
+    open_binary,
+    open_stream,
+    size_of,
+    will_read,
+)
+from sparrowboost.readers.ranges import stream_of
 from sparrowboost.runtime.errors import DataError
 
 CHUNK_BYTES = 1 << 20
@@ -35,26 +43,30 @@ PACKED = (*OPENERS, ".zip")
 NAMES = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "Zstandard", ".lz4": "LZ4"}
 
 
-def member_of(path: Path) -> str:
+def member_of(path: Location) -> str:
     """The name of the one file in a zip archive; a DataError if there are others."""
-    with _zip_errors(path), zipfile.ZipFile(path) as archive:
+    with _zip_errors(path), open_binary(path) as file, zipfile.ZipFile(file) as archive:
         return _member(path, archive).filename
 
 
-def pieces(path: Path) -> Iterator[bytes]:
+def pieces(path: Location) -> Iterator[bytes]:
     """The unpacked bytes of a file, some at a time; a DataError if it is damaged."""
     suffix = path.suffix.lower()
     if suffix == ".zip":
         with (
             _zip_errors(path),
-            zipfile.ZipFile(path) as archive,
-            archive.open(_member(path, archive)) as file,
+            open_binary(path) as packed,
+            zipfile.ZipFile(packed) as archive,
         ):
-            yield from _read(file)
+            member = _member(path, archive)
+            will_read(packed, stream_of(member.header_offset, size_of(path)))
+            with archive.open(member) as file:
+                yield from _read(file)
         return
     try:
         with ExitStack() as stack:
-            raw = stack.enter_context(open(path, "rb"))
+            stream = stack.enter_context(open_stream(path))
+            raw = cast(BinaryIO, stack.enter_context(io.BufferedReader(stream)))
             yield from _read(stack.enter_context(OPENERS[suffix](raw)))
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, pa.ArrowException) as error:
         raise _damaged(path, NAMES[suffix], error) from None
@@ -69,21 +81,21 @@ def _read(file: Any) -> Iterator[bytes]:
         yield piece
 
 
-def unpacked_bytes(path: Path) -> int:
+def unpacked_bytes(path: Location) -> int:
     """Lower bound on the unpacked size: the packed one, or what the file says."""
-    size = path.stat().st_size
+    size = size_of(path)
     suffix = path.suffix.lower()
     if suffix == ".gz":  # the last four bytes have it modulo 4 GB
-        with open(path, "rb") as file:
+        with open_binary(path) as file:
             file.seek(max(size - 4, 0), io.SEEK_SET)
             return max(size, int.from_bytes(file.read(4), "little"))
     if suffix == ".zip":
-        with _zip_errors(path), zipfile.ZipFile(path) as archive:
+        with _zip_errors(path), open_binary(path) as file, zipfile.ZipFile(file) as archive:
             return max(size, _member(path, archive).file_size)
     return size
 
 
-def _member(path: Path, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
+def _member(path: Location, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
     found = [
         info
         for info in archive.infolist()
@@ -104,12 +116,12 @@ def _member(path: Path, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
 
 
 @contextmanager
-def _zip_errors(path: Path) -> Iterator[None]:
+def _zip_errors(path: Location) -> Iterator[None]:
     try:
         yield
     except (zipfile.BadZipFile, EOFError, NotImplementedError, zlib.error, lzma.LZMAError) as error:
         raise _damaged(path, "zip", error) from None
 
 
-def _damaged(path: Path, name: str, error: Exception) -> DataError:
+def _damaged(path: Location, name: str, error: Exception) -> DataError:
     return DataError(f"{path}: not a complete {name} file ({error}); write it again.")

@@ -9,7 +9,9 @@ import threading
 import weakref
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +34,15 @@ from sparrowboost.readers.parquet_sizes import (
     ChunkSizes,
     chunk_sizes,
 )
+from sparrowboost.readers.ranges import (
+    PART_BYTES,
+    RANGE_BYTES,
+    Extent,
+    RangeReader,
+    RemoteFile,
+)
 from sparrowboost.runtime.errors import DataError
+from sparrowboost.runtime.remote import RemotePath
 
 # Of a file on another machine, whose page headers are not looked at.
 PAGE_BYTES = 1 << 20  # of an uncompressed page, by the usual default of writers
@@ -42,6 +52,8 @@ MIN_MEASURED_PAGES = 16  # so many of each
 # Strings that were stored as indices into a dictionary take less than this each. Others are read as
 # strings: to make a dictionary of them, the reader would hold all strings of a row group.
 INDEX_BYTES = 4
+GROUPS_AHEAD = 2  # row groups of remote storage that are held: one is read, one fetched
+HEAD_MARGIN = 1.2  # pages are of different sizes
 OFFSET_BYTES = 8  # of a string or list: where it begins, and whether it is missing
 # Encodings from which Arrow can read dictionaries; not DELTA_...
 ENCODINGS = {"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
@@ -64,6 +76,9 @@ MIN_PAGED = 8_192
 TESTED_ROWS = 40 * DRIFT_ROWS  # of each of the two samples that are tested
 QUARTILES = (0.25, 0.5, 0.75)
 
+# The file for Arrow; and what reads it, if it is in remote storage.
+Opened = tuple[pq.ParquetFile, RangeReader | None]
+
 _keeping = threading.Lock()
 
 
@@ -77,12 +92,12 @@ class ParquetFile:
     exact_rows = True
     in_memory = False
 
-    def __init__(self, path: str, filesystem: Any = None) -> None:
-        self.name = path
-        self._filesystem = filesystem
+    def __init__(self, path: Path | RemotePath) -> None:
+        self.name = str(path)
+        self._remote = path if isinstance(path, RemotePath) else None
         self._metadata: pq.FileMetaData | None = None
         self._limit: int | None = None
-        with self._open() as file:
+        with self._opened() as (file, _):
             self._schema = file.schema_arrow
             meta = file.metadata
             self._group_rows = [meta.row_group(g).num_rows for g in range(meta.num_row_groups)]
@@ -97,11 +112,21 @@ class ParquetFile:
     def schema(self) -> pa.Schema:
         return self._schema
 
-    def _open(self, read_dictionary: Sequence[str] = ()) -> pq.ParquetFile:
+    @contextmanager
+    def _opened(self, read_dictionary: Sequence[str] = ()) -> Iterator[Opened]:
+        """Open the file, with these columns as dictionaries."""
+        with ExitStack() as stack:
+            ranges = None
+            source: Any = self.name
+            if self._remote is not None:
+                ranges = RangeReader(self._remote)
+                source = pa.PythonFile(stack.enter_context(RemoteFile(ranges)), "r")
+            yield stack.enter_context(self._open(source, read_dictionary)), ranges
+
+    def _open(self, source: Any, read_dictionary: Sequence[str]) -> pq.ParquetFile:
         try:
             file = pq.ParquetFile(
-                self.name,
-                filesystem=self._filesystem,
+                source,
                 read_dictionary=list(read_dictionary),
                 buffer_size=BUFFER_BYTES,
                 page_checksum_verification=True,  # where the writer left any
@@ -135,7 +160,7 @@ class ParquetFile:
         Computed once: a file's schema and metadata form a reference cycle, which keeps a kilobyte
         for each column of each row group until Python collects garbage.
         """
-        with self._open() as file:
+        with self._opened() as (file, _):
             schema = (self._metadata or file.metadata).schema
             leaves = [schema.column(i) for i in range(len(schema))]
         # A column called "a.b" and a field b of column a have the same path, but not the same name.
@@ -148,7 +173,7 @@ class ParquetFile:
     @cached_property
     def _first_chunks(self) -> list[tuple[str, int, int]]:
         """Each column's name, with the bytes and values of its chunk in the first group."""
-        with self._open() as file:
+        with self._opened() as (file, _):
             group = file.metadata.row_group(0)
             chunks = [group.column(i) for i in range(group.num_columns)]
         return [(c.path_in_schema, c.total_uncompressed_size, c.num_values) for c in chunks]
@@ -171,7 +196,7 @@ class ParquetFile:
     @cached_property
     def _unindexed(self) -> set[str]:
         """String columns that some row group has in an encoding without a dictionary."""
-        with self._open() as file:
+        with self._opened() as (file, _):
             groups = [file.metadata.row_group(g) for g in range(len(self._group_rows))]
         return {
             name
@@ -185,7 +210,7 @@ class ParquetFile:
     @cached_property
     def _sizes(self) -> dict[str, list[tuple[ChunkSizes, float]]]:
         """By column, the sizes of its largest chunks, one of each leaf, and values in a row."""
-        with self._open() as file:
+        with self._opened() as (file, _):
             meta = self._metadata or file.metadata
             schema = meta.schema
             groups = [meta.row_group(g) for g in range(meta.num_row_groups)]
@@ -210,7 +235,7 @@ class ParquetFile:
 
     def _look_into(self, chunks: Sequence[Any]) -> list[ChunkSizes]:
         """The sizes of some column chunks."""
-        if self._filesystem is not None:  # each header would be a request
+        if self._remote is not None:  # each header would be a request
             return [
                 ChunkSizes(
                     page, page, 0, 0, chunk.total_uncompressed_size / max(chunk.num_values, 1)
@@ -244,9 +269,11 @@ class ParquetFile:
                 row = max(type_.bit_width / 8, 1)
             text = name not in coded and _is_string(type_)
             each = [size.reading(row, text=text) for size, _ in leaves]
-            found[name] = Reading(
-                sum(r.open for r in each), max((r.page for r in each), default=0), row
-            )
+            open_ = sum(r.open for r in each)
+            page = max((r.page for r in each), default=0)
+            if self._remote is not None:  # RANGE_BYTES are fetched ahead once for all columns
+                open_, page = open_ + self._fetched[name], page + RANGE_BYTES
+            found[name] = Reading(open_, page, row)
         return found
 
     def reading_bytes(self, columns: Sequence[str]) -> int:
@@ -262,12 +289,13 @@ class ParquetFile:
         self, columns: Sequence[str], rows: int, heads: Mapping[int, int] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """All rows, or of some row groups (`heads`: group to number) the first ones."""
-        with self._open(read_dictionary=self._dictionary_columns(columns)) as file:
-            yield from self._read_from(file, columns, rows, heads)
+        with self._opened(self._dictionary_columns(columns)) as (file, ranges):
+            yield from self._read_from(file, ranges, columns, rows, heads)
 
     def _read_from(
         self,
         file: pq.ParquetFile,
+        ranges: RangeReader | None,
         columns: Sequence[str],
         rows: int,
         heads: Mapping[int, int] | None = None,
@@ -276,8 +304,10 @@ class ParquetFile:
         names = list(columns)
         paged = self._paged(self._dictionary_columns(names))
         groups = dict(enumerate(self._group_rows)) if heads is None else heads
+        if ranges is not None:
+            ranges.follow(self._plans(file, names, groups), self._ahead_bytes(names))
         try:
-            if heads is None and not paged:
+            if heads is None and not paged and ranges is None:
                 for batch in file.iter_batches(rows, columns=names, use_threads=False):
                     yield _checked(batch.select(names))
                 return
@@ -286,9 +316,56 @@ class ParquetFile:
         except (pa.ArrowInvalid, OSError) as error:
             raise DataError(_unreadable(self.name, error)) from None
 
+    def _plans(
+        self, file: pq.ParquetFile, columns: Sequence[str], heads: Mapping[int, int]
+    ) -> Iterator[list[Extent]]:
+        """What to fetch of remote storage for the first rows of row groups: a few groups at a time.
+
+        How many bytes a part of a column's rows takes is estimated.
+        """
+        numbers = [number for name in columns for number in self._leaf_numbers[name]]
+        plan: list[Extent] = []
+        for group, n_rows in heads.items():
+            if plan and sum(extent.size for extent in plan) >= RANGE_BYTES:
+                yield plan
+                plan = []
+            meta = (self._metadata or file.metadata).row_group(group)
+            share = HEAD_MARGIN * n_rows / max(meta.num_rows, 1)
+            plan += [_head_of(meta.column(number), share) for number in numbers]
+        yield plan
+
+    @cached_property
+    def _leaf_numbers(self) -> dict[str, list[int]]:
+        """The numbers of each column's leaves."""
+        with self._opened() as (file, _):
+            schema = (self._metadata or file.metadata).schema
+            paths = [schema.column(i).path for i in range(len(schema))]
+        names, found = set(self.columns), {name: list[int]() for name in self.columns}
+        for number, path in enumerate(paths):
+            found[path if path in names else path.split(".")[0]].append(number)
+        return found
+
+    @cached_property
+    def _fetched(self) -> dict[str, float]:
+        """By column of a file in remote storage, bytes of a row group that are fetched ahead."""
+        with self._opened() as (file, _):
+            meta = self._metadata or file.metadata
+            groups = [meta.row_group(g) for g in range(meta.num_row_groups)]
+            largest = max(groups, key=lambda group: group.total_byte_size, default=None)
+            chunk = {
+                name: sum(largest.column(i).total_compressed_size for i in numbers)
+                for name, numbers in self._leaf_numbers.items()
+                if largest is not None
+            }
+        return {name: GROUPS_AHEAD * min(chunk.get(name, 0), PART_BYTES) for name in self.columns}
+
+    def _ahead_bytes(self, columns: Sequence[str]) -> int:
+        """Bytes to fetch before they are read."""
+        return RANGE_BYTES + int(sum(self._fetched[name] for name in columns))
+
     def _paged(self, coded: Sequence[str]) -> dict[str, tuple[int, bool]]:
         """Of these columns, those that `CodedGroup` decodes."""
-        if self._filesystem is not None or self.n_rows < MIN_PAGED * len(self._group_rows):
+        if self._remote is not None or self.n_rows < MIN_PAGED * len(self._group_rows):
             return {}
         return {name: self._leaves[name] for name in coded}
 
@@ -339,29 +416,31 @@ class ParquetFile:
         A few columns at a time: batches of many would have few rows, and each array takes time,
         however short it is. Every time the same rows are chosen.
         """
-        with self._open(read_dictionary=self._dictionary_columns(columns)) as file:
+        with self._opened(self._dictionary_columns(columns)) as opened:
             for names in self._column_groups(columns):
-                yield from self._sample(file, names, rows, copy.deepcopy(rng))
+                yield from self._sample(opened, names, rows, copy.deepcopy(rng))
 
     def _sample(
-        self, file: pq.ParquetFile, columns: Sequence[str], rows: int, rng: np.random.Generator
+        self, opened: Opened, columns: Sequence[str], rows: int, rng: np.random.Generator
     ) -> Iterator[pa.RecordBatch | DiscardSample]:
         if len(self._group_rows) < MIN_GROUPS or rows >= self.n_rows:
-            yield from self._thinned(file, columns, rows, rng)
+            yield from self._thinned(opened, columns, rows, rng)
             return
         heads, whole = _DriftTest(), _DriftTest()
-        for batch in self._group_heads(file, columns, rows, rng):
+        for batch in self._group_heads(opened, columns, rows, rng):
             heads.add(batch, rows)
             yield batch
         # A whole group shows what heads hide, such as an order within row groups.
         group = int(rng.choice(np.flatnonzero(self._group_rows)))
         n = self._group_rows[group]
-        for batch in self._read_from(file, columns, self._sample_batch_rows(columns), {group: n}):
+        for batch in self._read_from(
+            *opened, columns, self._sample_batch_rows(columns), {group: n}
+        ):
             whole.add(batch, n)
         drifting = [c for c in columns if heads.drifts(c) or whole.drifts(c)]
         if drifting:
             yield DiscardSample(tuple(drifting))
-            yield from self._thinned(file, drifting, rows, rng)
+            yield from self._thinned(opened, drifting, rows, rng)
 
     def _column_groups(self, columns: Sequence[str]) -> Iterator[list[str]]:
         """Columns in groups whose batches have as many rows as they may; at least one in each.
@@ -388,17 +467,17 @@ class ParquetFile:
         return max(1, min(SAMPLE_BATCH_ROWS, int(SAMPLE_BATCH_BYTES / max(row, 1))))
 
     def _thinned(
-        self, file: pq.ParquetFile, columns: Sequence[str], rows: int, rng: np.random.Generator
+        self, opened: Opened, columns: Sequence[str], rows: int, rng: np.random.Generator
     ) -> Iterator[pa.RecordBatch]:
         """Random rows; all of them are decoded."""
         share = rows / max(self.n_rows, 1)
         if not self.n_rows:
             return iter(())
-        batches = self._read_from(file, columns, self._sample_batch_rows(columns))
+        batches = self._read_from(*opened, columns, self._sample_batch_rows(columns))
         return (thin(batch, share, rng) for batch in batches)
 
     def _group_heads(
-        self, file: pq.ParquetFile, columns: Sequence[str], rows: int, rng: np.random.Generator
+        self, opened: Opened, columns: Sequence[str], rows: int, rng: np.random.Generator
     ) -> Iterator[pa.RecordBatch]:
         """Random rows from the heads of random row groups, in proportion to their sizes."""
         sizes = np.array(self._group_rows)
@@ -413,7 +492,7 @@ class ParquetFile:
             int(g): int(min(n, sizes[g])) for g, n in zip(groups, wanted, strict=True)
         }  # fmt: skip
         share = rows / sum(heads.values())
-        for batch in self._read_from(file, columns, self._sample_batch_rows(columns), heads):
+        for batch in self._read_from(*opened, columns, self._sample_batch_rows(columns), heads):
             yield thin(batch, share, rng)
 
 
@@ -480,6 +559,15 @@ def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
         if pa.types.is_dictionary(column.type):
             column.validate(full=True)
     return batch
+
+
+def _head_of(chunk: Any, share: float) -> Extent:
+    """The bytes of a column chunk that a share of its rows may take."""
+    first = chunk.data_page_offset
+    start = min(chunk.dictionary_page_offset or first, first)
+    size = chunk.total_compressed_size
+    head = first - start
+    return Extent(start, min(size, head + int(share * (size - head)) + BUFFER_BYTES))
 
 
 def _is_string(type_: pa.DataType) -> bool:

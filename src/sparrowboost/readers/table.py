@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -21,18 +21,21 @@ from sparrowboost.readers.base import (
     read_errors,
     stamp,
 )
+from sparrowboost.readers.files import local
 from sparrowboost.readers.formats import (
     Kind,
     OpenOptions,
     RowError,
     Source,
     categories,
+    expand,
     open_source,
 )
 from sparrowboost.readers.labels import LabelReader, offsets, weights
 from sparrowboost.readers.libsvm import LABEL
 from sparrowboost.readers.npy import column_from_npy
 from sparrowboost.readers.targets import Target
+from sparrowboost.runtime.disk import is_remote, local_path
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.threads import prefetch
 
@@ -115,11 +118,12 @@ class OffsetChoice:
             return self.known
         return self.given if isinstance(self.given, str) else None
 
-    def find(self, source: Source) -> Column | None:
+    def find(self, source: Source, options: OpenOptions) -> Column | None:
+        """The column in a source that was opened with these options."""
         if self.given is False or (self.given is None and self.known is None):
             return None
         if self.given is not None:
-            return _column(source, self.given, "offset")
+            return _column(source, self.given, "offset", options)
         if self.known not in source.columns or self.known in self.features:
             raise DataError(
                 f"{source.name}: lacks column {self.known!r}, the offset with which the model was "
@@ -247,7 +251,7 @@ def open_table(
     """
 
     def find_columns(source: Source) -> Table:
-        found = None if offset is None else offset.find(source)
+        found = None if offset is None else offset.find(source, options)
         return _find_columns(source, options, label, weight, found, labels, columns, exclude)
 
     def check(source: RandomAccessSource) -> None:
@@ -278,8 +282,8 @@ def _find_columns(
                 f"{_some(source.columns)}."
             )
         label = LABEL
-    label_column = _column(source, label, "label")
-    weight_column = None if weight is None else _column(source, weight, "weight")
+    label_column = _column(source, label, "label", options)
+    weight_column = None if weight is None else _column(source, weight, "weight", options)
     taken: dict[str, str] = {}
     for what, column in (("label", label_column), ("weight", weight_column), ("offset", offset)):
         if column is not None and column.external is None:
@@ -346,13 +350,14 @@ def _name(source: Source, given: Any) -> str:
     return str(name)
 
 
-def _column(source: Source, given: ColumnLike, what: str) -> Column:
+def _column(source: Source, given: ColumnLike, what: str, options: OpenOptions) -> Column:
     """The column or array that a label, weight or offset argument refers to."""
     if isinstance(given, os.PathLike):
         given = os.fspath(given)
     if isinstance(given, str):
         if given not in source.columns and is_values_file(given):
-            return Column(Path(given).name, _checked(_file(Path(given)), source, given))
+            values = _checked(_file(given, options), source, given)
+            return Column(PurePath(given).name, values)
         return Column(_name(source, given), None)
     if isinstance(given, int | np.integer) and not isinstance(given, bool):
         if given in _lookup(source):
@@ -366,16 +371,18 @@ def _column(source: Source, given: ColumnLike, what: str) -> Column:
 def is_values_file(given: Any) -> bool:
     """Whether a label, weight or offset argument is the path of a .npy file."""
     return isinstance(given, str | os.PathLike) and (
-        os.fspath(given).endswith(".npy") and Path(given).is_file()
+        os.fspath(given).endswith(".npy") and (is_remote(given) or local_path(given).is_file())
     )
 
 
-def _file(path: Path) -> ColumnValues:
+def _file(given: str, options: OpenOptions) -> ColumnValues:
     """The values of a .npy file, read block by block."""
-    with read_errors(str(path)):
+    (found,) = expand([given], options.read.storage_options)
+    with read_errors(str(found)):
+        path = local(found, options.scratch)
         was = stamp(path)
-    values = column_from_npy(path, str(path))
-    file = ChangeGuard(path, str(path), was)
+    values = column_from_npy(path, str(found))
+    file = ChangeGuard(path, str(found), was)
 
     def read(start: int, stop: int) -> pa.Array:
         with file.watch():

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import io
 import threading
 import weakref
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.readers.base import random_runs
+from sparrowboost.readers.files import Location, open_binary, open_stream, size_of, twin, will_read
 from sparrowboost.readers.packed import PACKED, pieces, unpacked_bytes
+from sparrowboost.readers.ranges import PART_BYTES, RANGE_BYTES, Extent
 from sparrowboost.runtime.disk import guard_disk, write_all
 from sparrowboost.runtime.errors import DataError
+from sparrowboost.runtime.remote import RemotePath
 
 CHUNK_BYTES = 1 << 20
 # Bytes at the start of a file, for a first guess at the length of a line.
 HEAD_BYTES = 1 << 16
+LINE_BYTES = 1 << 14  # that are read behind a run, for the end of its last line
 RELEASE_SECONDS = 10.0  # to wait for Arrow's last read, which takes milliseconds
 QUOTE, NEWLINE, RETURN = b'"\n\r'
 
@@ -34,38 +36,53 @@ class LongLineError(Exception):
         self.offset = offset  # of a byte in it
 
 
-def plain(path: Path, scratch: Path) -> Path:
+def plain(path: Location, scratch: Path) -> Location:
     """The file itself, or an unpacked copy in `scratch`: packed text has no random access.
 
     Call it within `read_errors`, which reports the system's errors.
     """
-    if not path.is_file():
+    if not isinstance(path, RemotePath) and not path.is_file():
         raise DataError(f"{path}: no such file.")
     if path.suffix.lower() not in PACKED:
         return path
-    # A checksum of the path keeps files of the same name apart.
-    twin = scratch / f"{zlib.crc32(str(path.resolve()).encode()):08x}-{path.stem}"
+    copy = twin(path, scratch, path.stem)
     n_bytes, at = unpacked_bytes(path), 0
-    with open(twin, "wb", buffering=0) as out:
+    with open(copy, "wb", buffering=0) as out:
         for piece in pieces(path):
-            with guard_disk(twin, n_bytes):
+            with guard_disk(copy, n_bytes):
                 write_all(out.fileno(), np.frombuffer(piece, np.uint8), at)
             at += len(piece)
-    return twin
+    return copy
 
 
 def line_ranges(
-    path: Path, start: int, wanted: int, rng: np.random.Generator, longest: int
+    path: Location, start: int, wanted: int, rng: np.random.Generator, longest: int
 ) -> Iterator[tuple[int, bytes]]:
     """About `wanted` bytes of whole lines, from random positions at or after byte `start`.
 
     Yields the offset and bytes of each piece; if fewer bytes are left, all of them. Of a line of
     more than `longest` bytes no more is read: that is a LongLineError.
     """
-    size = path.stat().st_size
-    with open(path, "rb") as file:
-        for low, high in random_runs(size - start, wanted, rng):
+    size = size_of(path)
+    runs = list(random_runs(size - start, wanted, rng))
+    with open_binary(path) as file:
+        will_read(file, _plans(runs, start, size))
+        for low, high in runs:
             yield from _whole_lines(file, start + low, start + high, low == 0, longest)
+
+
+def _plans(runs: Sequence[tuple[int, int]], start: int, size: int) -> Iterator[list[Extent]]:
+    """What lines of these runs take, about a range of remote storage at a time."""
+    plan: list[Extent] = []
+    for low, high in runs:
+        stop = min(high + LINE_BYTES, size - start)
+        for first in range(low, high, PART_BYTES):
+            last = stop if first + PART_BYTES >= high else first + PART_BYTES
+            if plan and start + last - plan[0].start > RANGE_BYTES:
+                yield plan
+                plan = []
+            plan.append(Extent(start + first, last - first))
+    yield plan
 
 
 def _whole_lines(
@@ -97,9 +114,9 @@ def _after_line(file: BinaryIO, longest: int) -> int:
     return file.tell()
 
 
-def mean_line_bytes(path: Path, start: int) -> float:
+def mean_line_bytes(path: Location, start: int) -> float:
     """Estimate the length of a line from the first ones."""
-    with open(path, "rb") as file:
+    with open_binary(path) as file:
         file.seek(start)
         head = file.read(HEAD_BYTES)
     lines = head.count(b"\n") + (not head.endswith(b"\n") and bool(head))
@@ -122,7 +139,7 @@ class LentFile:
 
     closed = False
 
-    def __init__(self, file: io.FileIO) -> None:
+    def __init__(self, file: QuoteWatch) -> None:
         self.read = file.read
 
     def close(self) -> None:
@@ -130,7 +147,7 @@ class LentFile:
 
 
 @contextmanager
-def lend_to_arrow(file: io.FileIO) -> Iterator[list[LentFile]]:
+def lend_to_arrow(file: QuoteWatch) -> Iterator[list[LentFile]]:
     """A file for Arrow, in a list to pop it from; waits on exit until Arrow has released it.
 
     Arrow reads ahead in a thread of its own that does not stop at once when its reader is deleted.
@@ -147,7 +164,7 @@ def lend_to_arrow(file: io.FileIO) -> Iterator[list[LentFile]]:
         returned.wait(RELEASE_SECONDS)
 
 
-class QuoteWatch(io.FileIO):
+class QuoteWatch:
     r"""A CSV file that looks for a quote that swallows lines while it is read.
 
     A quote opens only at the start of a cell, and the next one closes it ("" is a quote in the
@@ -158,8 +175,8 @@ class QuoteWatch(io.FileIO):
         2,"def"           <- closes; def" is text of the same cell
     """
 
-    def __init__(self, path: Path, start: int, delimiter: str) -> None:
-        super().__init__(path, "rb")
+    def __init__(self, path: Location, start: int, delimiter: str) -> None:
+        self._file = open_stream(path)
         self.swallowing: int | None = None  # where the first such quote opens
         self._skip = start  # bytes still to skip: the header
         self._base = start  # offset of the next byte to inspect
@@ -172,11 +189,17 @@ class QuoteWatch(io.FileIO):
         self._is_bound[list(self._bounds)] = True
 
     def read(self, size: int | None = -1) -> bytes:
-        data = super().read(-1 if size is None else size) or b""
+        data = self._file.read(-1 if size is None else size) or b""
         fresh = data[self._skip :]
         self._skip -= len(data) - len(fresh)
         self._look(self._held + fresh, last=not data)
         return data
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
 
     @property
     def open_at(self) -> int | None:

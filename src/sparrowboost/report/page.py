@@ -14,8 +14,8 @@ from sparrowboost.report.facts import cards, doubts, lead, tiles, versions
 from sparrowboost.report.figures import pictures
 from sparrowboost.report.history import History
 from sparrowboost.report.style import check_history, check_matplotlib, text
-from sparrowboost.runtime.disk import output_path, replace_file
 from sparrowboost.runtime.errors import DataError
+from sparrowboost.runtime.remote import RemotePath, output_target, write_bytes
 from sparrowboost.store.dataset import Dataset
 
 
@@ -28,7 +28,8 @@ def write_report(
     params: Params | Mapping[str, Any] | None = None,
     about: Mapping[str, Any] | None = None,
     title: str = "Sparrow training report",
-) -> Path:
+    storage_options: Mapping[str, Any] | None = None,
+) -> Path | RemotePath:
     """Write a report of a training: its cost, its course, and what the model uses.
 
     The page is one self-contained file with pictures and style in it. It needs matplotlib.
@@ -36,7 +37,7 @@ def write_report(
     Parameters
     ----------
     path : str or path
-        The HTML file; an existing one is replaced.
+        The HTML file, local or in remote storage; an existing one is replaced.
     model : Model
     history : History
         Of the training that produced it.
@@ -47,10 +48,13 @@ def write_report(
     about : mapping, optional
         More entries for the page, such as ``{"command": "sparrow train ..."}``.
     title : str
+    storage_options : dict, optional
+        For remote storage, as in `ingest`.
 
     Returns
     -------
     Path
+        Where it is.
 
     Examples
     --------
@@ -66,17 +70,17 @@ def write_report(
     ...     page.read_text().count("<svg")
     3
     """
-    path = output_path(path)
-    if not path.parent.is_dir():
-        raise DataError(f"{path}: there is no folder {path.parent}; create it first.")
+    file = output_target(path, storage_options)
+    if isinstance(file, Path) and not file.parent.is_dir():
+        raise DataError(f"{file}: there is no folder {file.parent}; create it first.")
     check_model(model)
     check_history(history)
     check_matplotlib()
     if params is not None and not isinstance(params, Params):
         params = Params.make(**params)
     page = _page(model, history, dataset, params, about or {}, title)
-    replace_file(path, page.encode("utf-8", "xmlcharrefreplace"))
-    return path
+    write_bytes(file, page.encode("utf-8", "xmlcharrefreplace"))
+    return file
 
 
 def _page(

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
+from urllib.parse import unquote
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,8 @@ NO_LOCKS = errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP
 
 log = logging.getLogger("sparrowboost")
 # A Path writes s3://bucket as s3:/bucket. A scheme has two letters or more.
-REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+REMOTE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:/")
+FILE = re.compile(r"file:(//(localhost)?)?(?=/)")
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:
@@ -46,21 +48,35 @@ def is_remote(path: str | os.PathLike[str]) -> bool:
     return REMOTE.match(os.fspath(path)) is not None
 
 
+def local_path(path: str | os.PathLike[str]) -> Path:
+    """A local path as given, or as in file:///folder/name; a ~ stands for the home folder.
+
+    Examples
+    --------
+    >>> local_path("a/b"), local_path("file:///a/b%20c")
+    (PosixPath('a/b'), PosixPath('/a/b c'))
+    """
+    given = os.fspath(path)
+    scheme = FILE.match(given)
+    try:
+        return Path(unquote(given[scheme.end() :]) if scheme else given).expanduser()
+    except RuntimeError:
+        raise DataError(f"{given}: no such user's home folder.") from None
+
+
 def output_path(path: str | os.PathLike[str]) -> Path:
     """The absolute path of what is to be written; a DataError if it is not a local one.
 
-    For every path that a user gives for output, before any work. Otherwise s3://bucket/name would
-    be a local folder called "s3:".
+    For every path of a store, checkpoint or scratch folder that a user gives, before any work.
+    Otherwise s3://bucket/name would be a local folder called "s3:". Models, predictions and reports
+    may be remote: `runtime.remote.output_target`.
     """
     if is_remote(path):
         raise DataError(
-            f"{os.fspath(path)}: only local paths are written to; give one, and copy the result "
-            "afterwards."
+            f"{os.fspath(path)}: only local paths are written to (models, predictions and reports "
+            "may be remote); give one, and copy the result afterwards."
         )
-    try:
-        return Path(path).expanduser().absolute()
-    except RuntimeError:
-        raise DataError(f"{os.fspath(path)}: no such user's home folder.") from None
+    return local_path(path).absolute()
 
 
 def check_room(path: Path, needed: int) -> None:

@@ -2,6 +2,7 @@
 
 SparrowError
 ├── DataError            the input data or an argument cannot be used
+│   └── RemoteError      remote storage cannot be reached, or refuses
 ├── StoreError           a store is missing, unfinished, damaged, or exists already; a disk failed
 │   └── DiskFullError    no space left for a store, scratch files, a model or a report
 ├── ModelFileError       a model file is missing, damaged, too new, or cannot be written
@@ -20,6 +21,10 @@ class SparrowError(Exception):
 
 class DataError(SparrowError, ValueError):
     """The input data or an argument cannot be used."""
+
+
+class RemoteError(DataError):
+    """Remote storage cannot be reached, refuses, or does not have what is asked for."""
 
 
 class StoreError(SparrowError, OSError):

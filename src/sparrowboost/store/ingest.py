@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from functools import partial
@@ -76,6 +76,7 @@ def ingest(
     date_format: str | Sequence[str] | None = None,
     table_version: int | str | None = None,
     as_of: str | datetime | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     resume: bool = False,
     wait: bool = True,
@@ -157,6 +158,9 @@ def ingest(
     as_of : str or datetime, optional
         Instead of a version, the time at which it was the current one: "2024-12-31T18:00". Without
         a zone, of UTC.
+    storage_options : dict, optional
+        How remote storage such as s3://bucket/name is reached, if its library does not find that by
+        itself: arguments of `pyarrow.fs.S3FileSystem` and others (docs/sources.md).
     overwrite : bool
         Replace an existing store.
     resume : bool
@@ -198,6 +202,7 @@ def ingest(
         date_format=date_format,
         table_version=table_version,
         as_of=as_of,
+        storage_options=storage_options,
     )
     check_format(format)
     limit = apply_limit(memory_limit)
@@ -241,7 +246,7 @@ def ingest(
             *([] if category_statistics else ["no statistics"]),
             *([] if known is None else [zlib.crc32(json.dumps(known.to_json()).encode())]),
         )  # fmt: skip
-        run = describe_run(data, named)
+        run = describe_run(data, named, storage_options)
         finished = find_finished(path, run, overwrite=overwrite)
         if finished is not None:
             return finished

@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from sparrowboost.readers.base import read_errors
+from sparrowboost.readers.files import Location
 from sparrowboost.readers.formats import expand, table_of
 from sparrowboost.readers.query import Query
 from sparrowboost.readers.table import is_values_file
 from sparrowboost.runtime.disk import output_path
 from sparrowboost.runtime.errors import DataError, StoreError
+from sparrowboost.runtime.remote import Options, RemotePath
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.stored import MANIFEST, read_manifest
 
 
-def describe_run(data: Any, options: Sequence[Any]) -> dict[str, Any]:
+def describe_run(data: Any, options: Sequence[Any], storage: Options = None) -> dict[str, Any]:
     """What is ingested, and how, as it is kept in the manifest.
 
     Files count as the same if path, size and time of change are; so do .npy files among `options`.
@@ -28,11 +30,10 @@ def describe_run(data: Any, options: Sequence[Any]) -> dict[str, Any]:
     files = data if isinstance(data, list | tuple) else [data]
     if not files or not all(isinstance(file, str | os.PathLike) for file in files):
         raise DataError("resume=True needs files to read; data in memory cannot be recognized.")
-    values = [Path(option) for option in options if is_values_file(option)]
-    stats = [(path.absolute(), path.stat()) for path in [*expand(files), *values]]
+    values = expand([option for option in options if is_values_file(option)], storage)
     tables = [table for file in files if (table := table_of(file)) is not None]
     run: dict[str, Any] = {
-        "files": [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats],
+        "files": [_identity(path) for path in [*expand(files, storage), *values]],
         **({"tables": [_state_of(table) for table in tables]} if tables else {}),
         "options": [_to_json(option) for option in options],
     }
@@ -65,6 +66,14 @@ def _describe_query(query: Query, options: Sequence[Any]) -> dict[str, Any]:
         "options": [_to_json(option) for option in options],
     }
     return json.loads(json.dumps(run))
+
+
+def _identity(path: Location) -> tuple[str | int, ...]:
+    """A file as it is recognized: path, size and time of change."""
+    if isinstance(path, RemotePath):
+        return str(path), *path.known_stamp
+    stat = path.stat()
+    return str(path.absolute()), stat.st_size, stat.st_mtime_ns
 
 
 def _to_json(option: Any) -> Any:
