@@ -67,11 +67,17 @@ def test_packed_parquet_says_how_to_unpack_it(store, tmp_path, suffix, command):
 def test_json_that_is_not_lines_says_how_to_convert_it(store, tmp_path):
     rows = [json.dumps({"x": x, "y": x % 2}) for x in range(100)]
     path = write(tmp_path / "t.json", "[" + ",".join(rows) + "]")
-    with pytest.raises(DataError, match="json: JSON is not read; convert it") as caught:
+    with pytest.raises(DataError, match=r"\.json files are not read; convert it") as caught:
         ingest(path, label="y", path=store, verbose=0)
     ((flag, code),) = re.findall(r'python (-c) "(.*?)"', str(caught.value))
     subprocess.run([sys.executable, flag, code], check=True)
     assert ingest(tmp_path / "t.parquet", label="y", verbose=0).n_rows == 100
+
+
+@pytest.mark.parametrize("suffix", [".avro", ".xlsx", ".h5"])
+def test_files_of_other_formats_say_how_to_convert_them(store, tmp_path, suffix):
+    path = write(tmp_path / f"t{suffix}", "rows")
+    fails(store, path, f"{suffix} files are not read; convert it to Parquet first: python -c ")
 
 
 def test_unknown_suffix(store, tmp_path):

@@ -136,10 +136,13 @@ SUFFIXES = PLAIN_SUFFIXES | {
 }
 UNPACK = {
     ".gz": "gunzip", ".bz2": "bunzip2", ".xz": "unxz", ".zst": "unzstd", ".lz4": "unlz4",
-    ".zip": "unzip",
+    ".zip": "unzip", ".7z": "7z x",
 }  # fmt: skip
 CONVERT = {
     ".json": 'python -c "import polars; polars.read_json({old!r}).write_parquet({new!r})"',
+    ".avro": 'python -c "import polars; polars.read_avro({old!r}).write_parquet({new!r})"',
+    ".xlsx": 'python -c "import polars; polars.read_excel({old!r}).write_parquet({new!r})"',
+    ".h5": 'python -c "import pandas; pandas.read_hdf({old!r}).to_parquet({new!r})"',
 }
 OPENED = 8  # files of remote storage at a time
 
@@ -465,7 +468,7 @@ def _what_to_do(path: Location, suffix: str) -> str:
         return f"{suffix or '(none)'} files are not read; unpack it first (`{command}`)"
     if last in CONVERT:
         commands = CONVERT[last].format(old=str(path), new=str(path.with_suffix(".parquet")))
-        return f"JSON is not read; convert it to Parquet first: {commands}"
+        return f"{last} files are not read; convert it to Parquet first: {commands}"
     return (
         f"suffix {suffix or '(none)'!r} is not that of a supported format "
         f"({', '.join(PLAIN_SUFFIXES)}); rename the file or pass format= (--format), one of "
