@@ -191,7 +191,7 @@ def test_samples_do_not_depend_on_the_unit_of_the_target(loss):
         )  # fmt: skip
         after = sample.next_scale()
         weights = sample.weights_at(after, slice(0, 100))
-        made.append((sample.g, sample.h, sample.w, weights, np.array(after) / unit))
+        made.append((sample.g, sample.h, sample.w, weights, after.to_array() / unit))
     for other in made:
         for mine, right in zip(other, made[2], strict=True):
             np.testing.assert_allclose(mine, right, rtol=1e-6)
