@@ -359,7 +359,7 @@ class Cubic:
         return (score - target) ** 2 / 2 + 0.1 * (score - target) ** 4 / 4
 
 
-@pytest.mark.parametrize("loss", [*REGRESSION_LOSSES, Cubic()], ids=str)
+@pytest.mark.parametrize("loss", [*REGRESSION_LOSSES, Cubic()], ids=[*REGRESSION_LOSSES, "own"])
 def test_the_constant_beside_offsets_of_numbers_has_the_lowest_loss(X, counts, exposure, loss):
     weight = np.random.default_rng(6).uniform(0.1, 3, N)
     offset = np.log(exposure).astype(np.float32)
