@@ -141,8 +141,8 @@ def test_a_file_that_changes_after_the_bins_were_found_is_reported(
 ):
     find_bins = sparrowboost.store.ingest.find_bins
 
-    def then_change(*args):
-        found = find_bins(*args)
+    def then_change(*args, **more):
+        found = find_bins(*args, **more)
         change(source)
         return found
 

@@ -75,7 +75,7 @@ def hash_words(words: pa.Array) -> Hashes:
     Examples
     --------
     >>> hash_words(pa.array(["a", " a "])).tolist()
-    [9416270318246083284, 9416270318246083284]
+    [198367012849983736, 198367012849983736]
     """
     hashes, odd = _hashes(words)
     rows = np.flatnonzero(odd)
