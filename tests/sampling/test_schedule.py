@@ -62,6 +62,8 @@ def fake_sample(n=1_000, n_eff=1_000.0):
 class FakeSampler:
     """Writes down what it is asked for."""
 
+    targeted = False
+
     def __init__(self):
         self.asked, self.requested = [], False
         self.n_rows, self.complete, self.counts = 10_000, True, SimpleNamespace(rows_read=0)
@@ -394,6 +396,29 @@ def test_after_trees_that_were_worth_nothing_samples_grow_by_more(sampler, mark)
     mark.says = LookBack(10, 1.0, -0.1, 0.01, 0.2, 0.1, 0.15)
     renew_worn(schedule, renew_worn(schedule, sample))
     assert [asked for how, asked in sampler.asked if how == "request"] == [1_000, 8_000]
+
+
+def test_samples_of_numbers_leap_and_are_renewed_sooner_where_noise_costs_much(
+    sampler, mark, monkeypatch
+):
+    set_constants(monkeypatch, rows_per_rule=20)
+
+    def asked(targeted, cost):
+        sampler.asked, sampler.targeted = [], targeted
+        schedule, sample = make_supply(sampler, first=1_000, most=99_999)
+        mark.says = look_of(cost)
+        renew_worn(schedule, renew_worn(schedule, sample))
+        trees = 1
+        while schedule.after_tree(None, grown(n_rules=5), 1) is None:
+            trees += 1
+        return [rows for how, rows in sampler.asked if how == "request"][1], trees
+
+    assert asked(False, 5 * COST)[0] == 2_000
+    assert asked(True, 5 * COST)[0] == pytest.approx(5_000, abs=1)
+    assert asked(True, 0.5 * COST)[0] == 1_000
+    assert (asked(False, 50 * COST)[0], asked(True, 50 * COST)[0]) == (2_000, 8_000)
+    # These samples have 1,000 rows, whatever was asked for.
+    assert (asked(False, 1.8 * COST)[1], asked(True, 1.8 * COST)[1]) == (10, 6)
 
 
 def test_what_was_measured_is_saved_with_the_sample(sampler, mark):

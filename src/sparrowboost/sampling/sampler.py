@@ -195,6 +195,11 @@ class Sampler:
 
     # -- one draw --------------------------------------------------------------------------------
 
+    @property
+    def targeted(self) -> bool:
+        """Whether rows have numbers to predict, or more than two classes."""
+        return self._dataset.targeted
+
     def all_rows(self) -> Sample:
         """All rows of the data as one sample, nothing left out."""
         data = self._dataset

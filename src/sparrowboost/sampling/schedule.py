@@ -25,7 +25,7 @@ FULL_RATE = 0.3  # learning rate below which fewer rows suffice, by its root
 COST = 0.01  # the share of their gain that trees may lose to the noise of their sample
 EARLY = 0.5  # how worn a sample is when the next draw begins, in the background
 GROWTH = 2  # maximum factor from one sample to the next
-LEAP = 8  # the same if trees were worth nothing
+LEAP = 8  # the same if trees were worth nothing; of numbers and of several classes, always
 CONVERGED_TREES = 64  # on the largest samples: if they did harm, training has converged
 CONVERGED_ERRORS = 2.0  # standard deviations that the harm must exceed
 AGAIN = 1.0  # rows read by draws per row of the data set, above which rows run short
@@ -124,7 +124,8 @@ class SampleSchedule:
         self._sample, self._rules = sample, 0.0  # rules that were fitted to it, of each class
         self._of_largest = self._largest  # whether no sample can be larger
         self._rows_per_rule = ROWS_PER_RULE * min(self._rate / FULL_RATE, 1.0) ** 0.5
-        if self._of_largest and self._filled:
+        # Noise of numbers and of several classes is not worth waiting for a sample that is larger.
+        if (self._of_largest or self._sampler.targeted) and self._filled:
             lacking = self._needed / max(sample.n, 1)
             self._rows_per_rule *= min(max(lacking, 1.0), MAX_FACTOR)
         self._marks: list[Mark] = []
@@ -198,7 +199,7 @@ class SampleSchedule:
         look = next((look for look in looks if look is not None), None)
         if look is not None:
             self._needed = self._sample.n * look.cost(self._rate) / COST
-            self._factor = LEAP if look.fresh <= 0 else GROWTH
+            self._factor = LEAP if look.fresh <= 0 or self._sampler.targeted else GROWTH
             self._note_fall(look)
         self._use(sample)
         self.look = look
