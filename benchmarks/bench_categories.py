@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -281,11 +280,7 @@ LIBRARIES: dict[str, Callable[[dict[str, Any]], Predict]] = {
 
 def measured(job: dict[str, Any]) -> dict[str, Any]:
     """The result of a run in a fresh process."""
-    argv = [sys.executable, __file__, "--child", json.dumps(job)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    return {**job, **json.loads(done.stdout.splitlines()[-1])}
+    return {**job, **measure.run_child([__file__, "--child", json.dumps(job)])}
 
 
 def show(runs: list[dict[str, Any]], console: Console) -> None:

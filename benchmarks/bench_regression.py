@@ -24,7 +24,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -177,11 +176,7 @@ def half_mse(prediction: np.ndarray, target: np.ndarray) -> float:
 
 def measured(job: dict[str, Any]) -> dict[str, Any]:
     """The result of a run in a fresh process."""
-    argv = [sys.executable, __file__, "--child", json.dumps(job)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    return {**job, **json.loads(done.stdout.splitlines()[-1])}
+    return {**job, **measure.run_child([__file__, "--child", json.dumps(job)])}
 
 
 # -- summaries ------------------------------------------------------------------------------------

@@ -27,7 +27,6 @@ from sparrowboost.cli.options import (
     verbose,
 )
 from sparrowboost.cli.show import work
-from sparrowboost.runtime.errors import StoreError
 
 if TYPE_CHECKING:
     from sparrowboost.learner.events import Event, TreeAdded
@@ -118,9 +117,10 @@ def _open(args: argparse.Namespace) -> Dataset:
         return Dataset(args.data[0])
     if args.checkpoint is None:
         return ingest_to(None, args, wait=False)
+    from sparrowboost.runtime.disk import refuse_link
+
     store = Path(args.checkpoint) / "store"
-    if store.is_symlink():
-        raise StoreError(f"{store}: is a symbolic link, and would be written through; remove it.")
+    refuse_link(store)
     return ingest_to(store, args, resume=True)
 
 

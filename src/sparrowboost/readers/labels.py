@@ -280,13 +280,19 @@ def _plain(value: Any) -> Value | None:
     return value if isinstance(value, bool | int | float | str) else str(value)
 
 
+def as_float32(name: str, array: pa.Array) -> npt.NDArray[np.float32]:
+    """Numbers as float32, missing ones as NaN; those that are too large become infinite."""
+    values, mask = numbers(name, array)
+    with np.errstate(over="ignore"):
+        made = values.astype(np.float32)
+    if mask is not None:
+        made[mask] = np.nan
+    return made
+
+
 def weights(name: str, array: pa.Array) -> npt.NDArray[np.float32]:
     """A block of sample weights; a RowError for one that cannot be a weight."""
-    values, mask = numbers(name, array)
-    with np.errstate(over="ignore"):  # reported below
-        w = values.astype(np.float32)
-    if mask is not None:
-        w[mask] = np.nan
+    w = as_float32(name, array)
     bad = ~((w >= 0) & (w <= MAX_WEIGHT))
     if bad.any():
         i = int(np.argmax(bad))
@@ -300,11 +306,7 @@ def weights(name: str, array: pa.Array) -> npt.NDArray[np.float32]:
 
 def offsets(name: str, array: pa.Array) -> npt.NDArray[np.float32]:
     """A block of offsets; a RowError for one that is missing or not finite."""
-    values, mask = numbers(name, array)
-    with np.errstate(over="ignore"):  # reported below
-        offset = values.astype(np.float32)
-    if mask is not None:
-        offset[mask] = np.nan
+    offset = as_float32(name, array)
     bad = ~(np.abs(offset) <= MAX_OFFSET)
     if bad.any():
         i = int(np.argmax(bad))

@@ -12,6 +12,7 @@ from pyarrow import types as pt
 
 from sparrowboost.readers.columns import is_text
 from sparrowboost.readers.formats import RowError, numbers
+from sparrowboost.readers.labels import as_float32
 from sparrowboost.runtime.errors import DataError
 
 Target = npt.NDArray[np.float32]  # (n,)
@@ -101,19 +102,16 @@ class TargetReader:
     def values(self, array: pa.Array) -> Target:
         """Labels as float32; a RowError for one that is missing or not finite."""
         self.check_type(array.type)
-        values, mask = numbers(self._name, array)
-        with np.errstate(over="ignore"):  # reported below
-            target = values.astype(np.float32)
-        if mask is not None:
-            target[mask] = np.nan
+        target = as_float32(self._name, array)
         bad = ~(np.abs(target) <= MAX_TARGET)
         if bad.any():
             i = int(np.argmax(bad))
             if np.isnan(target[i]):
                 raise RowError(i, f"label {self._name!r} is missing; remove rows without a label.")
+            value = numbers(self._name, array)[0][i]
             raise RowError(
                 i,
-                f"label {self._name!r} is {values[i]:g}; labels of a regression must be finite "
+                f"label {self._name!r} is {value:g}; labels of a regression must be finite "
                 f"numbers, below {MAX_TARGET:g}.",
             )
         return target

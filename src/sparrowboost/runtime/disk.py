@@ -110,15 +110,20 @@ def guard_disk(path: Path, needed: int, *, only_space: bool = False) -> Iterator
         raise
 
 
+def refuse_link(path: Path) -> None:
+    """A StoreError if a path is a link, through which something else would be written."""
+    if path.is_symlink():
+        raise StoreError(
+            f"{path}: is a symbolic link, and would be written through; remove it."
+        ) from None
+
+
 def open_own(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> int:
     """Open a file that only Sparrow writes to; a StoreError if a link leads somewhere else."""
     try:
         file = os.open(path, flags | os.O_NOFOLLOW, 0o666)
     except OSError as error:
-        if path.is_symlink():
-            raise StoreError(
-                f"{path}: is a symbolic link, and would be written through; remove it."
-            ) from None
+        refuse_link(path)
         raise error
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)

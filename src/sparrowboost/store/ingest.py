@@ -274,8 +274,8 @@ def ingest(
             sample = LabelSample()
             if positive is None:
                 sample = look_at_labels(table, seed, asked=task == CLASSIFICATION)
-            if positive is None and task == CLASSIFICATION and classes_of(bins_of):
-                read_as_known(table, sample, classes_of(bins_of))
+                if task == CLASSIFICATION and (classes := classes_of(bins_of)):
+                    read_as_known(table, sample, classes)
             with compiling(progress):
                 warm_up(table.features.values())
             release()
