@@ -55,6 +55,16 @@ def hash_texts(offsets, data, hashes, odd):
             odd[i] = spaces or truth or (dotted and last == ZERO)
 
 
+@helper
+def _place(h, keys, slots):
+    """The place of a hash, or the empty one where it belongs."""
+    mask = np.uint64(keys.shape[0] - 1)
+    at = h & mask
+    while slots[at] >= 0 and keys[at] != h:
+        at = (at + np.uint64(1)) & mask
+    return at
+
+
 @kernel
 def insert_hashes(hashes, keys, slots, found, n):
     """Slots of hashes; those that are new get the next ones.
@@ -67,12 +77,9 @@ def insert_hashes(hashes, keys, slots, found, n):
 
     Returns how many are in use now.
     """
-    mask = np.uint64(keys.shape[0] - 1)
     for i in range(hashes.shape[0]):
         h = hashes[i]
-        at = h & mask
-        while slots[at] >= 0 and keys[at] != h:
-            at = (at + np.uint64(1)) & mask
+        at = _place(h, keys, slots)
         if slots[at] < 0:
             keys[at], slots[at] = h, n
             found[n] = h
@@ -89,13 +96,8 @@ def find_hashes(hashes, keys, slots, out):
     slots  (2^p,)  int32   IN
     out    (m,)    int32   OUT
     """
-    mask = np.uint64(keys.shape[0] - 1)
     for i in range(hashes.shape[0]):
-        h = hashes[i]
-        at = h & mask
-        while slots[at] >= 0 and keys[at] != h:
-            at = (at + np.uint64(1)) & mask
-        out[i] = slots[at]
+        out[i] = slots[_place(hashes[i], keys, slots)]
 
 
 @kernel
