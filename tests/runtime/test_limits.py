@@ -169,7 +169,7 @@ def test_training_on_many_classes_stays_within_the_limit(data, tmp_path):
     # Once without a group, to compile its kernels.
     call = [sys.executable, "-c", CLASSES, str(tmp_path / "small"), "1GB", "20000"]
     subprocess.run(call, env=python_path(), check=True, capture_output=True)
-    done = run("450MB", ["-c", CLASSES, tmp_path / "store", "450MB", "400000"], data)
+    done = run("450MB", ["-c", CLASSES, tmp_path / "store", "450MB", "250000"], data)
     assert done.kills == 0
     assert done.returncode == 0, done.stderr[-2000:]
     said = json.loads(done.stdout)
@@ -319,7 +319,7 @@ def test_training_on_files_refuses_a_limit_and_succeeds_with_the_one_it_names(
 def test_a_limit_that_is_enough_to_read_but_not_to_train_is_refused_with_one_that_is_enough(
     data, forms, tmp_path, form
 ):
-    words = ["train", *forms[form][:3], "--n-estimators", "3", "-o", tmp_path / "model.json"]
+    words = ["train", *forms[form][:3], "--n-estimators", "1", "-o", tmp_path / "model.json"]
     words += ["--sample-size", "190000", "--max-leaves", "2000"]  # 160 MB of evidence
     done = command("290MB", data, *words)
     assert done.returncode == 1 and "evidence (1" in done.stderr

@@ -287,7 +287,7 @@ def write_rows(path, n, row_group_size, d=20):
 def test_peak_memory_stays_below_the_limit_and_flat_as_rows_grow(tmp_path, group, growth):
     warm_up(WORK_DTYPES)  # compiles here what a child would, if need be
     peaks = []
-    for n in (300_000, 3_000_000):
+    for n in (200_000, 2_000_000):
         source = write_rows(tmp_path / "t.parquet", n, group)
         rows, peak = peak_of(source, "400MB")
         assert rows == n
