@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 
 import numpy as np
 import pyarrow as pa
@@ -13,17 +14,22 @@ import pytest
 from helpers import small_table
 from sparrowboost import (
     DataError,
+    MemoryLimitError,
     SparrowClassifier,
     cv,
     evaluate,
     ingest,
+    sql,
     train,
     write_predictions,
 )
+from sparrowboost.runtime.memory import held
 
 TABLE = small_table(300)
 LISTS = pa.array([[1, 2]] * 300)
 DAYS = pa.array(np.arange(300).astype("M8[D]"))
+TEXT = pa.array(["1.5"] * 300)
+CODED = TEXT.dictionary_encode()
 
 
 def unread(table):
@@ -71,6 +77,13 @@ WRONG = [
     (TABLE.append_column("l", LISTS), {"label": "l"}, "label 'l' has type list"),
     (TABLE.append_column("l", LISTS), {"weight": "l"}, "column 'l' has type list.* numbers"),
     (TABLE.append_column("x", LISTS), {}, "column 'x' appears more than once"),
+    (TABLE.append_column("t", TEXT), {"weight": "t"}, r"weight 't' has type string.*cast\(t as"),
+    (TABLE.append_column("t", TEXT), {"offset": "t"}, "offset 't' has type string where numbers"),
+    (TABLE.append_column("t", CODED), {"weight": "t"}, "weight 't' has type string where numbers"),
+    (TABLE.append_column("t", DAYS), {"weight": "t"}, "weight 't' has type date32.* where numbers"),
+    (TABLE.append_column("t", DAYS), {"offset": "t"}, "offset 't' has type date32.* where numbers"),
+    (TABLE, {"positive": "yes"}, "label 'y' is never 'yes': it has type"),
+    (TABLE.append_column("t", TEXT), {"label": "t", "task": "regression"}, "label 't' has type"),
 ]
 
 
@@ -88,6 +101,43 @@ def test_a_wrong_column_is_told_before_a_row_is_fetched(tmp_path, make, table, a
 def test_lists_in_a_table_are_refused_for_every_role(arguments):
     table = TABLE.append_column("l", LISTS)
     refused(lambda: ingest(table, **({"label": "y", "verbose": 0} | arguments)), "type list")
+
+
+@pytest.mark.parametrize("make", [unread, Query])
+def test_a_limit_that_never_suffices_is_told_before_a_row_is_fetched(tmp_path, model, make):
+    store = ingest(TABLE, label="y", verbose=0, path=tmp_path / "store").path
+    rows, limit = make(TABLE), held() // 2
+    few = {"memory_limit": limit, "verbose": 0}
+    for call in (
+        lambda: ingest(rows, label="y", **few),
+        lambda: ingest(rows, label="y", wait=False, **few),
+        lambda: ingest(rows, append=store, **few),
+        lambda: evaluate(model, rows, **few),
+        lambda: write_predictions(model, rows, tmp_path / "p.csv", **few),
+        lambda: cv(rows, label="y", **few),
+        lambda: SparrowClassifier(memory_limit=limit).fit(rows, "y"),
+    ):
+        with pytest.raises(MemoryLimitError, match="give at least"):
+            call()
+
+
+def test_rows_to_append_are_checked_against_the_store_as_early(tmp_path):
+    store = ingest(TABLE, label="y", verbose=0, path=tmp_path / "store").path
+    days = TABLE.set_column(0, "x", DAYS)
+    refused(lambda: ingest(unread(days), append=store, verbose=0), "has times where the store")
+    refused(
+        lambda: ingest(unread(TABLE), append=store, label="x", verbose=0), "'x' is a feature of"
+    )
+    refused(lambda: ingest(unread(days), label="y", bins_of=store, verbose=0), "has times where")
+
+
+def test_the_columns_of_sqlite_are_checked_before_the_query_is_computed(tmp_path):
+    with sqlite3.connect(tmp_path / "t.db") as connection:
+        connection.execute("create table t (x, y)")
+        connection.execute("insert into t values (1, 'a'), (2, 'b')")
+    connection.close()
+    broken = sql("select json(y) as x, y from t", tmp_path / "t.db")
+    refused(lambda: ingest(broken, label="z", verbose=0), "no column 'z'")
 
 
 def test_other_functions_check_streams_as_early(model, tmp_path):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from sparrowboost.model.ensemble import Ensemble
 from sparrowboost.model.predict import (
     BlockBudget,
+    BlockPlan,
     FeatureBlock,
     column_names,
     offset_choice,
@@ -19,7 +19,7 @@ from sparrowboost.model.predict import (
 from sparrowboost.readers.classes import KnownClasses
 from sparrowboost.readers.labels import LabelCoder, LabelReader, same_label
 from sparrowboost.readers.options import ReadOptions
-from sparrowboost.readers.table import open_table
+from sparrowboost.readers.table import Table, open_table
 from sparrowboost.readers.targets import TargetReader
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.temporary import TemporaryFolder
@@ -43,19 +43,24 @@ def read_labelled(
         columns = column_names(binning, data)
         budget = budget or BlockBudget(None, 1)
         options = open_options(binning, columns, scratch, read, limit=budget.limit)
+
+        def plan_reading(table: Table) -> BlockPlan:
+            check_kinds(binning, table.source, columns)
+            return budget.plan(table.source, table.read_columns, len(binning.features))
+
         table = open_table(
             data,
-            replace(options, check=lambda source: check_kinds(binning, source, columns)),
+            options,
             label=label,
             weight=weight,
             labels=partial(label_reader, ensemble.classes),
             columns=columns,
             exclude=(),
             offset=offset_choice(ensemble, offset),
+            check=plan_reading,
         )
-        check_kinds(binning, table.source, columns)
+        plan = plan_reading(table)
         row = 0
-        plan = budget.plan(table.source, table.read_columns, len(binning.features))
         reader = plan.reader(table.source, binning, columns, scratch, table.others)
         with closing(table.blocks(plan.rows, None, reader)) as blocks:
             for block in blocks:

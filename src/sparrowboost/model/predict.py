@@ -19,6 +19,7 @@ from sparrowboost.readers.formats import OpenOptions, RowError, Source, check_fo
 from sparrowboost.readers.labels import offsets
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.readers.table import (
+    Column,
     ColumnLike,
     OffsetChoice,
     ReadBlocks,
@@ -289,25 +290,23 @@ def read_features(
     offset: OffsetChoice | None = None,
 ) -> Iterator[FeatureBlock]:
     """The columns that a model needs from any source that `ingest` reads, and others to keep."""
-    names = column_names(binning, data)
-
+    names, budget = column_names(binning, data), budget or BlockBudget(None, 1)
     offset = offset or OffsetChoice()
 
-    def check(source: Source) -> None:
-        offset.find(source, options)
+    def plan_reading(source: Source) -> tuple[Column | None, list[str], BlockPlan]:
+        column = offset.find(source, options)
         _check_columns(source, names, "which the model was trained on")
         _check_columns(source, keep, "which is to be kept")
         check_kinds(binning, source, names)
+        others = [*keep, *([column.name] if column is not None and column.external is None else [])]
+        columns = list(dict.fromkeys([*names, *others]))
+        return column, others, budget.plan(source, columns, len(binning.features))
 
     as_text = [name for name in keep if name != offset.name]
-    budget = budget or BlockBudget(None, 1)
     options = open_options(binning, names, scratch, read, as_text, budget.limit)
-    source = open_source(data, replace(options, check=check))
-    check(source)
-    column = offset.find(source, options)
-    others = [*keep, *([column.name] if column is not None and column.external is None else [])]
+    source = open_source(data, replace(options, check=plan_reading))
+    column, others, plan = plan_reading(source)
     columns = list(dict.fromkeys([*names, *others]))
-    plan = budget.plan(source, columns, len(binning.features))
     blocks = plan.reader(source, binning, names, scratch, others)
     row = 0
     for batch in blocks(columns, plan.rows, None):

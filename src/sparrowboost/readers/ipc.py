@@ -249,7 +249,7 @@ def spill(
 
     `check` gets its columns, as a source without rows, before any row is fetched.
     """
-    check(replace(from_table(reader.schema.empty_table(), name), exact_rows=False))
+    check_columns(reader.schema, name, check)
     plain = pa.schema([(f.name, _without_dictionary(f.type)) for f in reader.schema])
     path = _unused(scratch)
     # The length of a stream is unknown; there must be room for one more piece.
@@ -263,6 +263,14 @@ def spill(
     del reader
     release()  # the stream's memory, before the rest is divided
     return IpcFile(path, name)
+
+
+def check_columns(
+    schema: pa.Schema, name: str, check: Callable[[RandomAccessSource], object]
+) -> None:
+    """Check the columns of a stream, as a source without rows."""
+    rows = from_table(schema.empty_table(), name)
+    check(replace(rows, exact_rows=False, in_memory=False))
 
 
 def _unused(scratch: Path) -> Path:

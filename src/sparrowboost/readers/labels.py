@@ -119,6 +119,10 @@ class LabelCoder:
 
     def check_type(self, type_: pa.DataType) -> None:
         check_label_type(self._name, type_)
+        if isinstance(self._positive, str) and is_number(type_) and not _is_number(self._positive):
+            raise DataError(
+                f"label {self._name!r} is never {self._positive!r}: it has type {type_}."
+            )
 
     def read(self, array: pa.Array) -> tuple[npt.NDArray[np.uint8], None]:
         """As a `TargetReader` does: codes stand for its bands, and there are no targets."""
@@ -271,6 +275,14 @@ def same_label(a: Any, b: Any) -> bool:
     return bool in (type(a), type(b)) and str(a).lower() == str(b).lower()
 
 
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _plain(value: Any) -> Value | None:
     """A value as JSON can hold it, None if missing; a whole float becomes an integer."""
     if value is None or value != value:
@@ -290,8 +302,15 @@ def as_float32(name: str, array: pa.Array) -> npt.NDArray[np.float32]:
     return made
 
 
+def _refuse_times(role: str, name: str, type_: pa.DataType) -> None:
+    """A DataError for dates, times and durations, which would count as microseconds."""
+    if pa.types.is_temporal(type_):
+        raise DataError(f"{role} {name!r} has type {type_} where numbers are needed; convert it.")
+
+
 def weights(name: str, array: pa.Array) -> npt.NDArray[np.float32]:
     """A block of sample weights; a RowError for one that cannot be a weight."""
+    _refuse_times("weight", name, array.type)
     w = as_float32(name, array)
     bad = ~((w >= 0) & (w <= MAX_WEIGHT))
     if bad.any():
@@ -306,6 +325,7 @@ def weights(name: str, array: pa.Array) -> npt.NDArray[np.float32]:
 
 def offsets(name: str, array: pa.Array) -> npt.NDArray[np.float32]:
     """A block of offsets; a RowError for one that is missing or not finite."""
+    _refuse_times("offset", name, array.type)
     offset = as_float32(name, array)
     bad = ~(np.abs(offset) <= MAX_OFFSET)
     if bad.any():

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparrowboost.readers.base import Source, read_errors
-from sparrowboost.readers.ipc import spill, spill_stream
+from sparrowboost.readers.ipc import check_columns, spill, spill_stream
 from sparrowboost.readers.optional import first_line, need
 from sparrowboost.runtime.budget import LIBRARIES, Budget
 from sparrowboost.runtime.errors import DataError, MemoryLimitError
@@ -240,15 +240,21 @@ def _from_sqlite(query: Query, path: Path, options: OpenOptions) -> Source:
         uri = f"file:{quote(str(path.absolute()))}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True)) as connection:
             connection.execute("begin")  # both passes see the same rows
+            unknown = pa.schema([(column, pa.null()) for column in _columns_of(connection, query)])
+            check_columns(unknown, query.name, options.check)
             schema = _sqlite_types(connection, query)
             batches = _sqlite_batches(connection, query, schema)
             reader = pa.RecordBatchReader.from_batches(schema, batches)
             return spill(reader, query.name, options.scratch, options.check)
 
 
+def _columns_of(connection: sqlite3.Connection, query: Query) -> list[str]:
+    return [c[0] for c in connection.execute(f"select * from ({query.text}) limit 0").description]
+
+
 def _sqlite_types(connection: sqlite3.Connection, query: Query) -> pa.Schema:
     """The columns of a query, each with a type that holds all of its values."""
-    names = [c[0] for c in connection.execute(f"select * from ({query.text}) limit 0").description]
+    names = _columns_of(connection, query)
     ranks = " ".join(f"when '{type_}' then {i}" for i, type_ in enumerate(SQLITE_TYPES))
     quoted = ['"' + name.replace('"', '""') + '"' for name in names]
     greatest = ", ".join(f"max(case typeof({name}) {ranks} end)" for name in quoted)

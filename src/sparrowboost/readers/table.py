@@ -21,6 +21,7 @@ from sparrowboost.readers.base import (
     read_errors,
     stamp,
 )
+from sparrowboost.readers.columns import is_text
 from sparrowboost.readers.files import local
 from sparrowboost.readers.formats import (
     Kind,
@@ -243,22 +244,24 @@ def open_table(
     columns: Sequence[str] | None,
     exclude: Sequence[str],
     offset: OffsetChoice | None = None,
+    check: Callable[[Table], object] = lambda table: None,
 ) -> Table:
     """Open a source and find its label, weight, offset and feature columns.
 
-    Those of a stream are checked before its rows are fetched. `labels` makes what reads the labels
-    from the name of their column.
+    Those of a stream are checked before its rows are fetched; `check` gets them as a table without
+    rows. `labels` makes what reads the labels from the name of their column.
     """
 
     def find_columns(source: Source) -> Table:
         found = None if offset is None else offset.find(source, options)
         return _find_columns(source, options, label, weight, found, labels, columns, exclude)
 
-    def check(source: RandomAccessSource) -> None:
-        _check_types(find_columns(source), source.schema)
-        options.check(source)
+    def check_stream(source: RandomAccessSource) -> None:
+        table = find_columns(source)
+        _check_types(table, source.schema)
+        check(table)
 
-    source = open_source(data, replace(options, check=check))
+    source = open_source(data, replace(options, check=check_stream))
     if source.n_rows == 0:
         raise DataError(f"{source.name}: has no rows.")
     return find_columns(source)
@@ -317,10 +320,20 @@ def _check_types(table: Table, schema: pa.Schema) -> None:
             categories(name, empty(name))
     if table.label.external is None:
         table.labels.check_type(schema.field(table.label.name).type)
-    if table.weight is not None and table.weight.external is None:
-        weights(table.weight.name, empty(table.weight.name))
-    if table.offset is not None and table.offset.external is None:
-        offsets(table.offset.name, empty(table.offset.name))
+    for role, column, read in (
+        ("weight", table.weight, weights),
+        ("offset", table.offset, offsets),
+    ):
+        if column is None or column.external is not None:
+            continue
+        array = empty(column.name)
+        type_ = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+        if is_text(type_):
+            raise DataError(
+                f"{role} {column.name!r} has type {type_} where numbers are needed; convert it "
+                f"where the rows come from (in SQL, cast({column.name} as double))."
+            )
+        read(column.name, array)
 
 
 def name_list(names: str | Iterable[Any] | None) -> list[Any]:

@@ -6,7 +6,7 @@ The rows become a segment (stored.py): nothing that is there is written again bu
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -70,9 +70,16 @@ def append_rows(
             rng=np.random.default_rng([seed, OPENING]),
             read=read,
             categorical=category_names(base.binning),
+            limit=limit,
         )
+
+        def plan_stream(table: Table) -> None:
+            _check(table, base)
+            release()
+            IngestPlan.make(limit, table, n_jobs)
+
         with make_progress(verbose) as progress:
-            table = _open(data, base, options, label, weight, offset)
+            table = _open(data, base, options, label, weight, offset, plan_stream)
             plan = _plan(table, base, limit, n_jobs, progress)
         row_bytes = float(table.source.row_bytes(base.binning.column_names))
         # With the same number, row i of each segment would go to the same bucket.
@@ -128,6 +135,7 @@ def _open(
     label: ColumnLike,
     weight: ColumnLike,
     offset: ColumnLike,
+    check: Callable[[Table], None],
 ) -> Table:
     """The table of new rows, if it has what the store needs."""
     if base.weighted and weight is None:
@@ -145,7 +153,6 @@ def _open(
             f"{base.path}: its rows have no offsets; leave out offset= (--offset), or ingest old "
             "and new rows together into a new store."
         )
-    names = base.binning.column_names
     offset = base.offset_name if offset is None else offset
     try:
         table = open_table(
@@ -155,8 +162,9 @@ def _open(
             weight=weight,
             offset=None if offset is None else OffsetChoice(offset),
             labels=partial(label_reader, base),
-            columns=names,
+            columns=base.binning.column_names,
             exclude=(),
+            check=check,
         )
     except NoColumnError as error:
         has_offset = base.offset_name is not None
@@ -166,6 +174,18 @@ def _open(
             f"{error} Appended rows need {needed} and all features of {base.path}; another label "
             f"is passed by label= (--label){more}."
         ) from None
+    _check(table, base)
+    read = {*table.read_columns}
+    others = [column for column in table.source.columns if column not in read]
+    if others:
+        more = f" and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
+        log.info("columns that the store does not have: %s%s", ", ".join(others[:SHOWN]), more)
+    return table
+
+
+def _check(table: Table, base: StoredRows) -> None:
+    """A DataError if the columns of new rows do not go with those of the store."""
+    names = base.binning.column_names
     known = [column for column in names if column not in table.features]
     if known:
         raise DataError(
@@ -179,12 +199,6 @@ def _open(
             f"data has, too; leave out label={table.label.name!r}."
         )
     check_kinds(base.binning, table.source, names, "the store has")
-    read = {*table.read_columns}
-    others = [column for column in table.source.columns if column not in read]
-    if others:
-        more = f" and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
-        log.info("columns that the store does not have: %s%s", ", ".join(others[:SHOWN]), more)
-    return table
 
 
 def _plan(

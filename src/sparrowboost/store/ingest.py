@@ -261,6 +261,13 @@ def ingest(
             limit=limit,
         )
         with make_progress(verbose) as progress:
+
+            def plan_stream(table: Table) -> None:
+                if known is not None:
+                    check_kinds(known, table.source, known.column_names)
+                release()
+                IngestPlan.make(limit, table, n_jobs, trained=not wait)
+
             table = open_table(
                 data,
                 options,
@@ -270,6 +277,7 @@ def ingest(
                 labels=choose_reader(task, positive),
                 columns=None if columns is None else name_list(columns),
                 exclude=name_list(exclude),
+                check=plan_stream,
             )
             sample = LabelSample()
             if positive is None:
