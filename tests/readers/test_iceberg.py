@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
 from pathlib import Path
@@ -176,6 +177,25 @@ def test_which_commit_is_the_last_one_must_be_known(table, folder):
     check(newest, LIVE)
     (folder / "metadata" / "version-hint.text").write_text(newest.name)
     check(folder, LIVE)
+
+
+@pytest.mark.parametrize("suffix", [".metadata.json.gz", ".gz.metadata.json"])
+@pytest.mark.parametrize("hint", ["1", "2", None])
+def test_a_table_with_packed_metadata_is_read_as_one(table, folder, suffix, hint):
+    plain = sorted((folder / "metadata").glob("*.metadata.json"))
+    for number, file in enumerate(plain):
+        packed = file.with_name(f"v{number}{suffix}")
+        packed.write_bytes(gzip.compress(file.read_bytes()))
+        file.unlink()
+    if hint is not None:
+        (folder / "metadata" / "version-hint.text").write_text(hint)
+    check(folder, LIVE)
+    check(packed, LIVE)
+
+
+def test_packed_metadata_that_is_damaged_is_named(table, folder):
+    (newest := folder / "metadata" / "v9.metadata.json.gz").write_bytes(b"\x1f\x8b\x08")
+    refused(folder, f"{newest}: the Iceberg table cannot be read")
 
 
 def test_metadata_that_cannot_be_read_is_named(tmp_path):

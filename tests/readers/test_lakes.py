@@ -28,6 +28,18 @@ def make_iceberg(folder):
     return folder
 
 
+def make_packed_iceberg(folder):
+    (folder / "metadata").mkdir(parents=True)
+    (folder / "metadata" / "v1.metadata.json.gz").write_text("")
+    return folder
+
+
+def make_iceberg_of_hint(folder):
+    (folder / "metadata").mkdir(parents=True)
+    (folder / "metadata" / "version-hint.text").write_text("1")
+    return folder
+
+
 def make_hudi(folder):
     (folder / ".hoodie").mkdir(parents=True)
     (folder / ".hoodie" / "hoodie.properties").write_text("")
@@ -37,6 +49,8 @@ def make_hudi(folder):
 KINDS = {
     make_delta: ("is a Delta table", "pass the table as a whole"),
     make_iceberg: ("is an Iceberg table", "pass the table as a whole"),
+    make_packed_iceberg: ("is an Iceberg table", "pass the table as a whole"),
+    make_iceberg_of_hint: ("is an Iceberg table", "pass the table as a whole"),
     make_hudi: ("is a Hudi table", "write its current rows to Parquet files"),
 }
 

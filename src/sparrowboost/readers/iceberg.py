@@ -7,7 +7,10 @@ after the other, and written to scratch.
 
 from __future__ import annotations
 
+import gzip
 import re
+import shutil
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +22,7 @@ import pyarrow as pa
 from sparrowboost.readers.base import ConcatenatedSource, GuardedSource, Source, read_errors, stamp
 from sparrowboost.readers.inmemory import from_table
 from sparrowboost.readers.ipc import spill, spill_stream
+from sparrowboost.readers.lakes import HINT
 from sparrowboost.readers.mapped import MappedSource, alike
 from sparrowboost.readers.optional import first_line, need, reserve
 from sparrowboost.readers.parquet import ParquetFile
@@ -28,7 +32,9 @@ if TYPE_CHECKING:
     from sparrowboost.readers.formats import OpenOptions
 
 METADATA = ".metadata.json"
-NUMBER = re.compile(r"v?(\d+)(?:-.*)?(?:\.gz)?\.metadata\.json")
+OLD_PACKED = METADATA + ".gz"  # how Java's library named packed ones; pyiceberg does not read it
+SUFFIXES = METADATA, ".gz" + METADATA, OLD_PACKED, ""
+NUMBER = re.compile(r"v?(\d+)(?:-.*)?(?:\.gz\.metadata\.json|\.metadata\.json(?:\.gz)?)")
 FIELD_ID = b"PARQUET:field_id"
 SHOWN = 5  # snapshots in a message
 # pyiceberg holds a data file with deleted rows as a whole, and again the rows that are left.
@@ -40,8 +46,10 @@ def open_iceberg_folder(path: Path, options: OpenOptions) -> Source:
     tables = need("pyiceberg.table", "iceberg", f"{path}: is an Iceberg table; to read one")
     metadata = newest_metadata(path) if path.is_dir() else path
     try:
-        table = tables.StaticTable.from_metadata(str(metadata.absolute()))
-    except (ValueError, OSError, _failure()) as error:
+        packed = metadata.name.endswith(OLD_PACKED)
+        file = _unpacked(metadata, options.scratch) if packed else metadata
+        table = tables.StaticTable.from_metadata(str(file.absolute()))
+    except (ValueError, OSError, EOFError, zlib.error, _failure()) as error:
         raise DataError(
             f"{metadata}: the Iceberg table cannot be read ({first_line(error)})."
         ) from None
@@ -59,12 +67,15 @@ def newest_metadata(folder: Path) -> Path:
     """The metadata file of a table's last commit, as far as can be told without its catalog."""
     place = folder / "metadata"
     with read_errors(str(place)):
-        hint = place / "version-hint.text"
+        hint = place / HINT
         if hint.is_file():
             version = hint.read_text().strip()
-            for name in (f"v{version}{METADATA}", f"{version}{METADATA}", version):
-                if (place / name).is_file():
-                    return place / name
+            named = later = _of_version(place, version)
+            while later and version.isdecimal():  # the hint is written after the metadata
+                named, version = later, str(int(version) + 1)
+                later = _of_version(place, version)
+            if named:
+                return named
         found: dict[int, list[Path]] = {}
         for file in place.iterdir():
             if number := NUMBER.fullmatch(file.name):
@@ -79,6 +90,20 @@ def newest_metadata(folder: Path) -> Path:
             "the table as its catalog loads it."
         )
     return newest[0]
+
+
+def _of_version(place: Path, version: str) -> Path | None:
+    """The metadata file that a version is the number or the name of."""
+    names = (f"{v}{version}{suffix}" for suffix in SUFFIXES for v in ("v", ""))
+    return next((place / name for name in names if (place / name).is_file()), None)
+
+
+def _unpacked(metadata: Path, scratch: Path) -> Path:
+    """The metadata in a file with a name that pyiceberg reads."""
+    made = scratch / metadata.name.removesuffix(".gz")
+    with gzip.open(metadata) as packed, open(made, "wb") as plain:
+        shutil.copyfileobj(packed, plain)
+    return made
 
 
 def _snapshot(table: Any, path: Path, options: OpenOptions) -> dict[str, int]:

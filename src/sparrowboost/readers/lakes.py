@@ -7,13 +7,17 @@ current one. Read as a folder of Parquet files, it would give deleted and replac
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from sparrowboost.runtime.errors import DataError
 
-METADATA = ".metadata.json"  # of Iceberg
+# The files of Iceberg's metadata, packed or not, and the one that names the newest of them.
+METADATA = r"[^/]*\.metadata\.json(\.gz)?"
+HINT = "version-hint.text"
+OF_ICEBERG = re.compile(rf"{METADATA}|{re.escape(HINT)}")
 
 
 class Lake(NamedTuple):
@@ -33,7 +37,7 @@ def _has_folder(folder: Path, name: str) -> bool:
 
 def _has_iceberg_metadata(folder: Path) -> bool:
     try:
-        return any(name.endswith(METADATA) for name in os.listdir(folder / "metadata"))
+        return any(map(OF_ICEBERG.fullmatch, os.listdir(folder / "metadata")))
     except OSError:  # there is none, or it may not be read
         return False
 
@@ -63,7 +67,7 @@ def lake_at(path: Path) -> Lake | None:
 
     Of Iceberg, it may also be one of the files of metadata.
     """
-    if path.name.endswith(METADATA) and path.parent.name == "metadata" and path.is_file():
+    if path.parent.name == "metadata" and re.fullmatch(METADATA, path.name) and path.is_file():
         return LAKES[1]
     made = (lake for lake in LAKES if lake.made(path))
     return next((lake for lake in made if lake.name != "a Hudi table"), None)

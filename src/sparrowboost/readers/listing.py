@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePosixPath
 
+from sparrowboost.readers.lakes import OF_ICEBERG
 from sparrowboost.runtime.errors import DataError, RemoteError
 from sparrowboost.runtime.remote import HTTP, Options, RemotePath, remote_path
 
@@ -16,7 +17,7 @@ WEB_MAGIC = re.compile(r"[*[]")  # in addresses of the web, a question mark begi
 # Folders and files that the tables of lakehouses have beside their data.
 LAKES = (
     (re.compile(r"(^|/)_delta_log(/|$)"), "a Delta table"),
-    (re.compile(r"(^|/)metadata/[^/]*\.metadata\.json$"), "an Iceberg table"),
+    (re.compile(rf"(^|/)metadata/({OF_ICEBERG.pattern})$"), "an Iceberg table"),
     (re.compile(r"(^|/)\.hoodie(/|$)"), "a Hudi table"),
 )
 
