@@ -157,6 +157,24 @@ def test_a_cache_on_a_full_disk_fails_no_job(package):
     assert done.stderr.count("\n") == 1 and "File too large" in done.stderr
 
 
+@pytest.mark.slow
+def test_the_current_directory_is_not_taken_as_the_folder_for_temporary_files(package, tmp_path):
+    (package / "kernels/__pycache__").touch()
+    (only := tmp_path / "only").mkdir()
+    fallen_back = (
+        "import os, tempfile\ntempfile.tempdir = os.getcwd()\n"  # as Python does by itself
+    )
+    others = {name: of for name, of in os.environ.items() if name not in ("TMPDIR", "TEMP", "TMP")}
+    done = subprocess.run(
+        [sys.executable, "-c", fallen_back + RUN], check=True, capture_output=True, text=True,
+        env=others | {"PYTHONPATH": str(package.parent), "HOME": "/dev/null"}, cwd=only,
+    )  # fmt: skip
+    assert done.stdout == "2 0\n"
+    assert os.listdir(only) == []
+    assert done.stderr.count("\n") == 1
+    assert "no folder for temporary files can be written); set NUMBA_CACHE_DIR" in done.stderr
+
+
 # -- another user ----------------------------------------------------------------------------------
 
 

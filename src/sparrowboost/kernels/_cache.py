@@ -7,7 +7,8 @@ A kernel is loaded from the first of these folders that has it, and saved in the
     the user's cache folder                ~/.cache/numba
     sparrow-kernels-<user id>              in the folder for temporary files, closed to other users
 
-If none takes it, the kernel is compiled in memory, in every process. numba itself uses one folder,
+If none takes it, the kernel is compiled in memory, in every process; also where only the current
+directory can be written, which Python then takes as the folder for temporary files. numba itself uses one folder,
 chosen when a function is defined, and refuses the function if that cannot be written.
 """
 
@@ -97,11 +98,25 @@ def places(source):
     users = Path(AppDirs(appname="numba", appauthor=False).user_cache_dir)
     if users.is_absolute():  # else there is no home
         found.append(Place(users / name, users / name, SHARED))
-    try:
-        private = Path(tempfile.gettempdir()) / f"sparrow-kernels-{os.geteuid()}"
-    except OSError:  # no folder for temporary files can be written
+    temporary = _temporary_files()
+    if temporary is None:
         return found
+    private = temporary / f"sparrow-kernels-{os.geteuid()}"
     return [*found, Place(private / name, private, PRIVATE)]
+
+
+def _temporary_files():
+    """The folder for temporary files; None if none can be written.
+
+    Python then takes the current directory, where nobody looks for kernels or wants them.
+    """
+    try:
+        folder = tempfile.gettempdir()
+    except OSError:
+        return None
+    named = (os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
+    known = [*filter(None, named), "/tmp", "/var/tmp", "/usr/tmp"]
+    return Path(folder) if folder in map(os.path.abspath, known) else None
 
 
 class _Code(CompileResultCacheImpl):
@@ -175,7 +190,8 @@ class KernelCache(FunctionCache):
         key = self._index_key(sig, data.codegen)
         reduced = self._impl.reduce(data)
         refused: list[str] = []
-        for place in places(self._source):
+        found = places(self._source)
+        for place in found:
             try:
                 place.make()
                 self._save(self._files(place), key, reduced)
@@ -184,6 +200,8 @@ class KernelCache(FunctionCache):
                 return
             except OSError as error:  # not writable, full, or gone
                 refused.append(f"{place.path}: {error.strerror}")
+        if not config.CACHE_DIR and found[-1].forbidden != PRIVATE:
+            refused.append("no folder for temporary files can be written")
         _report_none(refused)
 
     def _save(self, files, key, reduced):
