@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from helpers import TALKATIVE
-from sparrowboost import load_model
+from sparrowboost import DataError, load_model
+from sparrowboost.cli import inspect, main
 
 SPARROW = [sys.executable, "-m", "sparrowboost"]
 
@@ -165,6 +166,47 @@ def test_failures_and_interruptions_are_json_too(folder, tmp_path):
     (line,) = objects(done.stderr)
     assert (line["level"], line["exit_code"]) == ("ERROR", 1)
     assert line["message"] == "error: none.csv: no such file."
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (["--log-format", "json"], "argument command: invalid choice"),
+        (["train", "--log-format", "json"], "the following arguments are required: -o/--output"),
+        (["train", "-o", "m.json", "--log-format=json", "--lable", "y"], "did you mean --label?"),
+        (["train", "-o", "m.json", "--max-leaves", "x", "--log-f", "json"], "'x' is not a whole"),
+        (["inspect", "a", "b", "--log-format", "json"], "unknown argument b; see"),
+    ],
+)
+def test_usage_errors_are_json_too(capsys, call, says):
+    with pytest.raises(SystemExit) as caught:
+        main(call)
+    assert caught.value.code == 2
+    (line,) = objects(capsys.readouterr().err)
+    assert (line["level"], line["logger"], line["exit_code"]) == ("ERROR", "sparrowboost", 2)
+    assert line["message"].startswith("error: ") and says in line["message"]
+    assert re.fullmatch(TIME, line["time"])
+
+
+def test_usage_errors_are_json_by_the_environment_too(capsys, monkeypatch):
+    monkeypatch.setenv("SPARROW_LOG_FORMAT", "json")
+    with pytest.raises(SystemExit):
+        main(["train", "--log-format"])
+    (line,) = objects(capsys.readouterr().err)
+    assert "expected one argument" in line["message"]
+
+
+@pytest.mark.parametrize("debug", [[], ["--debug"]])
+def test_a_traceback_is_a_field_of_a_line_of_json(folder, sparrow, monkeypatch, debug):
+    def broken(args):
+        raise ZeroDivisionError("division by zero") if not debug else DataError("no such file")
+
+    monkeypatch.setattr(inspect, "run", broken)
+    code, _, err = sparrow("inspect", "none", "--log-format", "json", *debug)
+    (line,) = objects(err)
+    assert (code, line["level"], line["exit_code"]) == (1, "ERROR", 1)
+    assert line["message"].startswith("error: ")
+    assert "in broken" in line["traceback"]
 
 
 @pytest.mark.slow

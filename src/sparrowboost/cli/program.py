@@ -27,7 +27,7 @@ from sparrowboost.cli.options import LOG_FORMAT
 from sparrowboost.runtime.errors import SparrowError
 from sparrowboost.runtime.logs import FORMATS, are_structured, log_to_stderr
 
-OK, FAILED, INTERRUPTED = 0, 1, 130  # argparse exits with 2 after a usage error
+OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 COMMANDS = (demo, ingest, inspect, train, predict, evaluate, importance, export)
 EXIT_CODES = """exit codes:
   0  success; also if the reader of standard output has closed it
@@ -41,7 +41,10 @@ log = logging.getLogger("sparrowboost")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `sparrow`; returns the exit code."""
     _open_standard_streams()
-    args = _parse(argv)
+    try:
+        args = _parse(argv)
+    except _UsageError as error:
+        _refuse(error, argv)
     # Before Arrow is loaded: its own allocators keep much of the memory that is freed.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     for stream in (sys.stdout, sys.stderr):
@@ -51,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup ignores it
         signal.signal(signal.SIGHUP, _interrupt)
     with log_to_stderr(args.log_format, quiet=getattr(args, "quiet", False)):
-        code, message = _run(args)
+        code, message = _log_crash(args) if are_structured() else _run(args)
         if message is not None:
             _report(message, code)
     _flush(sys.stderr)
@@ -85,6 +88,16 @@ def _run(args: argparse.Namespace) -> tuple[int, str | None]:
     if lost is not None and code == OK:
         return FAILED, f"error: standard output cannot be written ({lost})."
     return code, message
+
+
+def _log_crash(args: argparse.Namespace) -> tuple[int, str | None]:
+    """Run a command; what Python would say of an error that nobody expected is a log line."""
+    try:
+        return _run(args)
+    except Exception as error:
+        message = f"error: {type(error).__name__}: {error}"
+        log.error(message, exc_info=True, extra={"exit_code": FAILED})
+        return FAILED, None
 
 
 def _words(error: SparrowError | OSError) -> str:
@@ -139,9 +152,43 @@ def _interrupt(number: int, frame: Any) -> None:
     raise KeyboardInterrupt
 
 
+class _UsageError(Exception):
+    """A call that is wrong: a parser, and what it says."""
+
+    def __init__(self, parser: argparse.ArgumentParser, message: str) -> None:
+        super().__init__(message)
+        self.parser = parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors the caller reports."""
+
+    def error(self, message: str) -> NoReturn:
+        raise _UsageError(self, message)
+
+
+def _refuse(error: _UsageError, argv: Sequence[str] | None) -> NoReturn:
+    """Report a wrong call, as a log line if these are JSON, and exit."""
+    if _log_format(argv) != "json":
+        argparse.ArgumentParser.error(error.parser, str(error))
+    with log_to_stderr("json"):
+        log.error("error: %s", error, extra={"exit_code": USAGE})
+    sys.exit(USAGE)
+
+
+def _log_format(argv: Sequence[str] | None) -> str | None:
+    """The format of log lines that a call asks for, whatever else is wrong with it."""
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
+    parser.add_argument("--log-format")
+    given = None
+    with suppress(argparse.ArgumentError):  # the option is the last word
+        given = parser.parse_known_args(argv)[0].log_format
+    return given or os.environ.get(LOG_FORMAT)
+
+
 def make_parser() -> argparse.ArgumentParser:
     """All commands and their options."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="sparrow",
         description="Boosted trees for tables larger than memory.",
         epilog=EXIT_CODES,
