@@ -122,7 +122,7 @@ def test_a_store_is_made_or_appended_to_and_not_both(table, tmp_path, capsys):
     assert main(["ingest", table, "--label", "y", "--exclude", "w", "-o", store, "-q"]) == 0
     assert main(["ingest", table, "--append", store, "--columns", "x", "-q"]) == 1
     error = capsys.readouterr().err
-    assert error.count("\n") == 1 and "leave out columns=" in error
+    assert error.count("\n") == 1 and "leave out --columns." in error
 
 
 def test_bins_of_a_store_are_used_again(table, tmp_path, capsys):

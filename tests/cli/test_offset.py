@@ -70,7 +70,7 @@ def test_what_is_wrong_with_an_offset_or_a_base_score_is_said_in_a_line(file, tm
     call = ["train", file, *COUNTS, "-o", model, *FEW]
     code, _, said = sparrow(*call, "--loss", "poisson", "--base-score", 0)
     assert code != 0
-    assert "base_score=0.0: loss='poisson' predicts numbers above 0" in said
+    assert "--base-score 0.0: --loss poisson predicts numbers above 0" in said
     assert sparrow(*call, "--offset", "log_e")[0] == 0
     pd.read_parquet(file).drop(columns="log_e").to_parquet(tmp_path / "without.parquet")
     for command in (["predict", "-o", tmp_path / "p.csv"], ["evaluate"]):

@@ -55,20 +55,20 @@ def test_without_a_task_the_error_names_the_option(files, tmp_path, sparrow):
     call = train_call(files, tmp_path / "m.json", task=())
     code, _, err = sparrow(*call, "-q")
     assert code == 1 and err.count("\n") == 1
-    assert "to predict numbers, task='regression' (--task regression)" in err
+    assert "to predict numbers, --task regression;" in err
     assert not (tmp_path / "m.json").exists()
 
 
 @pytest.mark.parametrize(
     ("more", "what"),
     [
-        (["--balanced"], "class_weight is for classes"),
-        (["--loss", "logistic"], "loss='logistic' is for two classes"),
-        (["--loss", "gamma"], "has the value 0; loss='gamma' needs labels above 0"),
-        (["--eval-metric", "auc"], "eval_metric='auc' does not judge predictions of numbers"),
-        (["--loss", "quantile", "--alpha", "2"], "alpha=2.0: give a number above 0 and below 1"),
+        (["--balanced"], "--balanced is for classes"),
+        (["--loss", "logistic"], "--loss logistic is for two classes"),
+        (["--loss", "gamma"], "has the value 0; --loss gamma needs labels above 0"),
+        (["--eval-metric", "auc"], "--eval-metric auc does not judge predictions of numbers"),
+        (["--loss", "quantile", "--alpha", "2"], "--alpha 2.0: give a number above 0 and below 1"),
         (["--label", "color"], "label 'color' has type string; regression needs numbers"),
-        (["--positive", "3"], "positive= names a class, and with task='regression' there is none"),
+        (["--positive", "3"], "--positive names a class, and with --task regression there is none"),
     ],
 )
 def test_what_does_not_fit_numbers_is_one_line(files, tmp_path, sparrow, more, what):

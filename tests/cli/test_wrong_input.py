@@ -13,13 +13,16 @@ from sparrowboost.cli import main
 @pytest.mark.parametrize(
     ("extra", "says"),
     [
-        (["--learning-rate", "-1"], "learning_rate=-1.0: give a number above 0"),
-        (["--stopping", "paper"], "pass loss='exponential'"),
+        (["--learning-rate", "-1"], "--learning-rate -1.0: give a number above 0"),
+        (["--stopping", "paper"], "pass --loss exponential"),
         (["--monotone", "x"], "--monotone: give features and signs as A=1,B=-1"),
         (["--monotone", "nope=1"], "'nope'"),
         (["--interaction-constraints", "x,;y"], "give sets of features as 'A,B;B,C'"),
         (["--interaction-constraints", "x,nope"], "no feature is called 'nope'"),
-        (["--colsample-bytree", "2"], "colsample_bytree=2.0: give a number above 0 and at most 1"),
+        (
+            ["--colsample-bytree", "2"],
+            "--colsample-bytree 2.0: give a number above 0 and at most 1",
+        ),
         (["--early-stopping-rounds", "3"], "needs validation data"),
         (["--valid", "v.csv", "--validation-fraction", "0.1"], "give either --valid or"),
         (["--validation-fraction", "2"], "above 0 and below 1"),

@@ -167,7 +167,7 @@ def test_commands_take_tables_and_versions(table, tmp_path, capsys):
     assert (
         main(["predict", model, str(table), "-o", str(tmp_path / "p.csv"), "--as-of", "1999"]) == 1
     )
-    assert "(--as-of)" in capsys.readouterr().err
+    assert "--as-of 1999: give" in capsys.readouterr().err
 
 
 def test_a_finished_store_is_recognized_until_the_table_changes(table, tmp_path):

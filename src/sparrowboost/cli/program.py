@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NoReturn, TextIO
 
 from sparrowboost import __version__
@@ -24,6 +25,7 @@ from sparrowboost.cli import (
     train,
 )
 from sparrowboost.cli.options import LOG_FORMAT
+from sparrowboost.cli.words import in_options
 from sparrowboost.runtime.errors import SparrowError
 from sparrowboost.runtime.logs import FORMATS, are_structured, log_to_stderr
 
@@ -53,10 +55,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup ignores it
         signal.signal(signal.SIGHUP, _interrupt)
-    with log_to_stderr(args.log_format, quiet=getattr(args, "quiet", False)):
+    words = partial(in_options, parser=args.parser)
+    with log_to_stderr(args.log_format, quiet=getattr(args, "quiet", False), words=words):
         code, message = _log_crash(args) if are_structured() else _run(args)
         if message is not None:
-            _report(message, code)
+            _report(words(message), code)
     _flush(sys.stderr)
     return code
 

@@ -8,8 +8,9 @@ A kernel is loaded from the first of these folders that has it, and saved in the
     sparrow-kernels-<user id>              in the folder for temporary files, closed to other users
 
 If none takes it, the kernel is compiled in memory, in every process; also where only the current
-directory can be written, which Python then takes as the folder for temporary files. numba itself uses one folder,
-chosen when a function is defined, and refuses the function if that cannot be written.
+directory can be written, which Python then takes as the folder for temporary files. numba itself
+uses one folder, chosen when a function is defined, and refuses the function if that cannot be
+written.
 """
 
 from __future__ import annotations

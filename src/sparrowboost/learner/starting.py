@@ -46,7 +46,8 @@ def starting_model(
     same = model.binning is dataset.binning
     if not same and model.binning.to_json() != dataset.binning.to_json():
         raise DataError(
-            "the data set has other bins than init_model; ingest its rows with bins_of=init_model."
+            "the data set has other bins than init_model; ingest its rows with bins_of=init_model "
+            "(--bins-of)."
         )
     if model.task != dataset.task:
         raise DataError(

@@ -6,16 +6,19 @@ so that handlers of other programs find them, too.
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import math
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TextIO
 
 FORMATS = "text", "json"
+FACTS = re.compile(r"\w+=")
 PLAIN = {*vars(logging.makeLogRecord({})), "message", "asctime"}  # what every record has
 
 
@@ -54,13 +57,30 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+class _Handler(logging.StreamHandler[TextIO]):
+    """Shows messages in other words, but not lines of facts (key=value)."""
+
+    def __init__(self, words: Callable[[str], str]) -> None:
+        super().__init__(sys.stderr)
+        self._words = words
+
+    def format(self, record: logging.LogRecord) -> str:
+        message = record.getMessage()
+        if record.levelno >= logging.WARNING or not FACTS.match(message):
+            record = copy.copy(record)
+            record.msg, record.args = self._words(message), None
+        return super().format(record)
+
+
 @contextmanager
-def log_to_stderr(format: str, *, quiet: bool = False) -> Iterator[None]:
+def log_to_stderr(
+    format: str, *, quiet: bool = False, words: Callable[[str], str] = str
+) -> Iterator[None]:
     """Show log lines, and with JSON also warnings of Python; with times unless on a terminal.
 
-    `quiet`: without the notes of progress.
+    `quiet`: without the notes of progress. `words`: says messages in the words of the program.
     """
-    root, handler = logging.getLogger(), logging.StreamHandler(sys.stderr)
+    root, handler = logging.getLogger(), _Handler(words)
     if format == "json":
         handler.setFormatter(JsonLines())
         logging.captureWarnings(True)
