@@ -37,6 +37,11 @@ EXIT_CODES = """exit codes:
   2  usage error
   130  interrupted (Ctrl-C, SIGTERM, SIGHUP); `sparrow train` has saved the trees grown so far"""
 
+NO_MEMORY = (
+    "the system gives this process no more memory; give less than it may use as --memory, or end "
+    "other processes."
+)
+
 log = logging.getLogger("sparrowboost")
 
 
@@ -59,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with log_to_stderr(args.log_format, quiet=getattr(args, "quiet", False), words=words):
         code, message = _log_crash(args) if are_structured() else _run(args)
         if message is not None:
-            _report(words(message), code)
+            _report(message, code)
     _flush(sys.stderr)
     return code
 
@@ -83,7 +88,11 @@ def _run(args: argparse.Namespace) -> tuple[int, str | None]:
     except (SparrowError, OSError) as error:  # OSError: of a disk or file, not foreseen
         if args.debug:
             raise
-        code, message = FAILED, f"error: {_words(error)}"
+        code, message = FAILED, f"error: {in_options(_words(error), args.parser)}"
+    except MemoryError:
+        if args.debug:
+            raise
+        code, message = FAILED, f"error: {NO_MEMORY}"
     except KeyboardInterrupt as interrupt:
         outcome = str(interrupt) or "no partial output was left behind."
         code, message = INTERRUPTED, f"interrupted; {outcome}"

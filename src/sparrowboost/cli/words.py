@@ -15,9 +15,11 @@ from typing import Any
 RENAMED = {
     "memory_limit": "memory", "n_jobs": "jobs", "random_state": "seed",
     "monotone_constraints": "monotone", "class_weight": "balanced",
+    "fraction": "validation_fraction",
 }  # fmt: skip
 STRING = r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\""
-VALUE = rf"{STRING}|\[[^\]\n]*\]|True|False|None|\.\.\.|-?\d+(?:\.\d+)?(?:e[-+]?\d+)?|"
+NUMBER = r"-?(?:\d+(?:\.\d+)?(?:e[-+]?\d+)?|inf|nan)"
+VALUE = rf"{STRING}|\[[^\]\n]*\]|\{{[^}}\n]*\}}|True|False|None|\.\.\.|{NUMBER}|"
 # A word, which may be a parameter, and its value; not part of a path or of what is in quotes.
 PARAMETER = re.compile(
     rf"(?<![^\s(])(?P<name>[a-z][a-z0-9_]*)(?:=(?P<value>{VALUE}))?(?=[\s,;:.)]|$)"
@@ -79,7 +81,9 @@ def _may_be_column(found: re.Match[str]) -> bool:
 
 def _written(text: str) -> str:
     """A value as one writes it in a shell."""
-    value = ast.literal_eval(text)
+    value: Any = text if re.fullmatch(NUMBER, text) else ast.literal_eval(text)
+    if isinstance(value, dict):
+        value = [f"{key}={of}" for key, of in value.items()]
     return shlex.quote(",".join(map(str, value)) if isinstance(value, list) else str(value))
 
 
