@@ -296,6 +296,12 @@ def test_any_two_values_are_labels(numbers, values):
     assert_same_trees(clf.model_, small().fit(X, y).model_)
 
 
+def test_bytes_are_no_labels(numbers):
+    X, y = numbers[0], np.array([b"a", b"b"] * (len(numbers[0]) // 2))
+    with pytest.raises(DataError, match="of type bytes_; pass numbers or strings"):
+        SparrowClassifier().fit(X, y)
+
+
 def test_labels_in_a_column_are_what_they_were(numbers):
     X, y = numbers
     columns = {f"c{j}": X[:, j] for j in range(4)}

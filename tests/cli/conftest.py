@@ -23,6 +23,8 @@ def folder(tmp_path_factory):
     (path / "folder.csv").mkdir()
     words = pa.array(["1.5", *["oops"] * (len(table) - 1)])
     pcsv.write_csv(table.set_column(table.column_names.index("x"), "x", words), path / "words.csv")
+    words = ["ingest", f"{path}/t.csv", "--label", "y", "-o", f"{path}/store", "-q"]
+    assert main(words) == 0
     few = ["--n-estimators", "8", "--max-leaves", "4"]
     call = ["train", f"{path}/t.parquet", "--label", "y", "--exclude", "id", *few]
     assert main([*call, "-o", f"{path}/model.json", "-q"]) == 0
@@ -46,6 +48,6 @@ def in_folder(folder):
     """A call with files of the folder in the place of words in capitals."""
     names = {
         "MODEL": "model.json", "DATA": "t.csv", "LISTS": "l.parquet", "FOLDER": "folder.csv",
-        "WORDS": "words.csv",
+        "WORDS": "words.csv", "STORE": "store",
     }  # fmt: skip
     return lambda call: [folder / names[part] if part in names else part for part in call]

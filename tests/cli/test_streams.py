@@ -61,6 +61,16 @@ def test_a_table_longer_than_a_pipe_may_be_read_in_part(folder, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_system_without_memory_is_one_line(sparrow, monkeypatch):
+    def hungry(args):
+        bytearray(1 << 62)
+
+    monkeypatch.setattr(inspect, "run", hungry)
+    code, _, err = sparrow("inspect", "none")
+    assert (code, err.count("\n")) == (1, 1)
+    assert err.startswith("sparrow: error: the system gives this process no more memory; give")
+
+
 @pytest.mark.slow
 def test_no_file_gets_the_number_of_a_closed_stream(folder, tmp_path):
     done = shell(f"{TRAIN} -o {tmp_path}/m.json 0<&- >&- 2>&-", folder)

@@ -330,3 +330,53 @@ def test_interrupting_leaves_nothing(tmp_path):
     child.communicate()
     assert child.returncode != 0
     assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"columns": 5}, "5 stands where names of columns are needed"),
+        ({"exclude": 5.0}, "5.0 stands where names of columns are needed"),
+        ({"header": "no"}, "header='no': give True or False"),
+    ],
+)
+def test_arguments_of_the_wrong_type_are_told(store, arguments, says):
+    fails(store, TABLE, says, **arguments)
+
+
+def test_an_empty_path_is_not_the_current_folder(store, tmp_path, monkeypatch):
+    pq.write_table(TABLE, tmp_path / "t.parquet")
+    monkeypatch.chdir(tmp_path)
+    for given in ("", ["t.parquet", ""]):
+        fails(store, given, "a path is empty")
+
+
+def test_what_is_no_store_is_not_opened_as_one():
+    for given in (5, None, TABLE):
+        with pytest.raises(DataError, match="opened by the path of a store"):
+            Dataset(given)
+
+
+def test_a_pipe_is_told_apart_from_a_file_that_is_not_there(store, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    fails(store, tmp_path / "pipe", "is neither a file nor a folder", "write it to a file first")
+
+
+def test_long_labels_are_cut_in_messages(store):
+    huge = pa.table({"x": [1.0, 2.0, 3.0], "y": [1e300, 2e300, 3e300]})
+    with pytest.raises(DataError, match="has more than 2 values") as caught:
+        ingest(huge, label="y", path=store, verbose=0)
+    assert len(str(caught.value)) < 500
+
+
+def test_python_objects_in_polars_are_not_read_as_their_addresses(store):
+    pl = pytest.importorskip("polars", reason="needs polars")
+    things = pl.Series("thing", [object(), object()], dtype=pl.Object)
+    frame = pl.DataFrame({"x": [1.0, 2.0], "y": [0, 1]}).with_columns(things)
+    fails(store, frame, "column 'thing' is Object, which Arrow cannot hold")
+
+
+@pytest.mark.parametrize("role", ["weight", "offset"])
+def test_dates_are_neither_weights_nor_offsets(store, role):
+    days = TABLE.append_column("day", pa.array(np.arange(200).astype("M8[D]")))
+    fails(store, days, f"{role} 'day' has type date32", **{role: "day"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import tempfile
 from pathlib import Path
 
 from sparrowboost.cli.options import given_to_read
@@ -33,16 +34,16 @@ def check_outputs(args: argparse.Namespace) -> None:
     from sparrowboost.runtime.disk import output_path
     from sparrowboost.runtime.remote import output_target
 
-    if args.checkpoint:
+    if args.checkpoint is not None:
         output_path(args.checkpoint)
     for path in (args.output, args.report, args.history):
-        if not path:
+        if path is None:
             continue
         file = output_target(path, args.storage_options)
-        if isinstance(file, Path) and not os.access(file.parent, os.W_OK):
-            raise DataError(f"{path}: the folder {file.parent} does not exist or is not writable.")
         if isinstance(file, Path) and file.is_dir():
             raise DataError(f"{path}: is a folder; give the name of a file.")
+        if isinstance(file, Path) and not _takes_files(file.parent):
+            raise DataError(f"{path}: the folder {file.parent} does not exist or is not writable.")
         if args.data and not is_store(args.data[0]):
             check_apart(file, args.data, args.storage_options)
         check_apart(file, args.valid, args.storage_options)
@@ -53,12 +54,25 @@ def check_outputs(args: argparse.Namespace) -> None:
         check_matplotlib()
 
 
+def _takes_files(folder: Path) -> bool:
+    """Whether a file can be made there; of network file systems, its mode does not tell."""
+    from sparrowboost.runtime.disk import FULL
+
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        return error.errno in FULL  # by then there may be room
+    return True
+
+
 def _check_scratch(args: argparse.Namespace) -> None:
+    from sparrowboost.runtime.disk import output_path
+
     if args.scratch is None:
         return
     if args.checkpoint is not None:
         raise DataError("give either --scratch or --checkpoint: scratch data is in its folder.")
-    if not os.access(args.scratch, os.W_OK | os.X_OK):
+    if not os.access(output_path(args.scratch), os.W_OK | os.X_OK):
         raise DataError(f"{args.scratch}: the folder does not exist or is not writable.")
 
 

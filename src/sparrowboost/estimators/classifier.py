@@ -261,7 +261,13 @@ class SparrowClassifier(ClassifierMixin, SparrowEstimator):  # type: ignore[misc
             check_classification_targets(y)
             classes = np.unique(y)
         except TypeError:
-            i = next(i for i, label in enumerate(y) if type(label) is not type(y[0]))
+            others = (i for i, label in enumerate(y) if type(label) is not type(y[0]))
+            i = next(others, None)
+            if i is None:
+                raise DataError(
+                    f"y has labels such as {y[0]!r}, of type {type(y[0]).__name__}; pass numbers "
+                    "or strings."
+                ) from None
             raise DataError(
                 f"y has {y[0]!r} in row 0 and {y[i]!r} in row {i}; labels must be of one type, and "
                 "none may be missing."

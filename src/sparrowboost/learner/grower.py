@@ -24,6 +24,7 @@ from sparrowboost.learner.stopping import (
 )
 from sparrowboost.model.model import Model
 from sparrowboost.model.tree import Grown, GrownTree
+from sparrowboost.runtime.errors import DataError
 from sparrowboost.sampling.sample import BLOCK_ROWS
 
 gain_of = attrgetter("gain")
@@ -193,7 +194,13 @@ class AdaptiveGrower:
         if root is None or not self._stood_out:
             return None
         values = allowed_values(self._leaf_values, scanner, tree, self._finder.monotone)
-        finished = tree.finish((self._rate * values).astype(np.float32))
+        with np.errstate(over="ignore"):
+            finished = tree.finish((self._rate * values).astype(np.float32))
+        if not np.isfinite(finished.value).all():
+            raise DataError(
+                "a leaf's value is too large for a float32; pass a smaller learning_rate, or "
+                "labels in a larger unit."
+            )
         scanner.finish(finished)
         if self._exact:
             self._fitted += self._rate * SUBSET_NOISE * fitted

@@ -309,8 +309,8 @@ class Params:
         value = getattr(self, name)
         try:
             at_end = (low_too and value == low) or (high_too and value == high)
-            inside = low < value < high or at_end
-        except TypeError:
+            inside = bool(low < value < high or at_end)
+        except (TypeError, ValueError):  # of an array
             inside = False
         if not inside or isinstance(value, bool):
             above = "of at least" if low_too else "above"

@@ -37,7 +37,7 @@ from sparrowboost.model.document import parse
 from sparrowboost.model.ensemble import Ensemble
 from sparrowboost.model.tree import Tree
 from sparrowboost.runtime.disk import is_remote, local_path
-from sparrowboost.runtime.errors import ModelFileError, RemoteError, StoreError
+from sparrowboost.runtime.errors import DataError, ModelFileError, RemoteError, StoreError
 from sparrowboost.runtime.memory import format_size
 from sparrowboost.runtime.remote import (
     Options,
@@ -94,7 +94,7 @@ def read_model(path: str | os.PathLike[str], storage: Options = None) -> Ensembl
         ensemble = check_document(document)
         _check_digest(document, ensemble)
         return ensemble
-    except RemoteError as error:
+    except DataError as error:  # of remote storage, or about the path itself
         raise ModelFileError(str(error)) from None
     except FileNotFoundError:
         raise ModelFileError(f"{file}: no such file.") from None

@@ -304,7 +304,8 @@ class _LogLoss(RegressionLoss):
 
     def base_score(self, target: AnyFloats, weight: Weights = None) -> float:
         mean = _mean(target, weight) or NO_EVENT / max(len(target), 1)
-        return float(np.log(mean))
+        with np.errstate(invalid="ignore"):  # labels below 0 are refused when all are read
+            return float(np.log(mean))
 
     def base_score_beside(self, target: Floats, weight: Weights, offset: Floats | None) -> float:
         if offset is None:

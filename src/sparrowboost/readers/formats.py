@@ -144,6 +144,7 @@ CONVERT = {
     ".xlsx": 'python -c "import polars; polars.read_excel({old!r}).write_parquet({new!r})"',
     ".h5": 'python -c "import pandas; pandas.read_hdf({old!r}).to_parquet({new!r})"',
 }
+OF_STORE = "manifest.json"  # in the folder of a store
 OPENED = 8  # files of remote storage at a time
 
 
@@ -489,16 +490,28 @@ def _expand(pattern: str, storage: Options = None) -> Sequence[Location]:
             check_no_lake([path])
             found = _files_below(path)
             if not found:
-                raise DataError(f"{pattern}: the folder has no file of a supported format.")
+                raise DataError(f"{pattern}: {_what_folder(path)}.")
         elif glob.has_magic(pattern):
             found = [Path(p) for p in glob.glob(str(path), recursive=True) if Path(p).is_file()]
             if not found:
                 raise DataError(f"{pattern}: no file matches.")
+        elif path.exists():
+            raise DataError(
+                f"{pattern}: is neither a file nor a folder, and what comes from pipes and devices "
+                "can be read only once; write it to a file first."
+            )
         else:
             raise DataError(f"{pattern}: no such file.")
     found.sort()
     _check_lakes(found)
     return found
+
+
+def _what_folder(path: Path) -> str:
+    """What is wrong with a folder without files to read."""
+    if (path / OF_STORE).is_file():
+        return "is a store, which has no rows as they were; give the files that it was made from"
+    return "the folder has no file of a supported format"
 
 
 def _check_lakes(found: Sequence[Path]) -> None:

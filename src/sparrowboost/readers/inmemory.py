@@ -155,6 +155,12 @@ def from_polars(frame: Any, name: str = "frame") -> RandomAccessSource:
 
 def polars_schema(frame: Any, name: str) -> pa.Schema:
     """The Arrow types of a polars frame; a DataError names a column that has none."""
+    for column, dtype in frame.schema.items():
+        if str(dtype).startswith("Object"):  # newer versions give the objects' addresses
+            raise DataError(
+                f"{name}: column {column!r} is {dtype}, which Arrow cannot hold; cast it to "
+                "another type, or drop it."
+            )
     try:
         return frame.head(0).to_arrow().schema
     except pa.ArrowException as error:

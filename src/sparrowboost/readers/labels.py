@@ -16,6 +16,7 @@ from sparrowboost.runtime.errors import DataError
 Value = bool | int | float | str
 
 MAX_WEIGHT = 1e12  # below 2**40, up to which rows are distinguished by weight on disk
+SHOWN_CHARS = 40  # of a label in a message
 MAX_OFFSET = 1e38  # float32 ends at 3.4e38, and sums must fit, too
 
 
@@ -162,7 +163,7 @@ class LabelCoder:
 
     def _refuse_third(self, asks: bool) -> NoReturn:
         if asks:
-            shown = ", ".join(map(str, sorted(self._values, key=str)))
+            shown = ", ".join(map(short, sorted(self._values, key=str)))
             raise DataError(
                 f"label {self._name!r} has more than 2 values ({shown}, ...). If they are "
                 "classes, pass task='classification' (--task classification); to predict "
@@ -190,7 +191,7 @@ class LabelCoder:
         """The class of each code (2,), 0 or 1; a DataError if there is only one value."""
         if self._positive is not None:
             if not self._values:
-                shown = ", ".join(map(str, sorted(self._others, key=str)))
+                shown = ", ".join(map(short, sorted(self._others, key=str)))
                 raise DataError(
                     f"label {self._name!r} is never {self._positive!r}; its values are {shown}."
                 )
@@ -207,6 +208,18 @@ class LabelCoder:
         negative, positive = in_order(self._values)
         self.classes = (negative, positive)
         return np.array([value == positive for value in self._values], np.uint8)
+
+
+def short(value: Value) -> str:
+    """A label in a message: an integer may have hundreds of digits, and a text thousands of words.
+
+    Examples
+    --------
+    >>> short("yes"), short(10**300)
+    ('yes', '1000000000000000000000000000000000000000...')
+    """
+    text = str(value)
+    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}..."
 
 
 def check_label_type(name: str, type_: pa.DataType) -> None:

@@ -66,6 +66,8 @@ class ReadOptions:
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)  # has secrets
 
     def __post_init__(self) -> None:
+        if self.header not in (True, False):
+            raise DataError(f"header={self.header!r}: give True or False.")
         _check_storage_options(self.storage_options)
         if self.delimiter in TAB:
             object.__setattr__(self, "delimiter", "\t")

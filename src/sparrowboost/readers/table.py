@@ -340,7 +340,11 @@ def name_list(names: str | Iterable[Any] | None) -> list[Any]:
     """Column names as the user gives them: one, several or none."""
     if names is None:
         return []
-    return [names] if isinstance(names, str) else list(names)
+    if isinstance(names, str):
+        return [names]
+    if not isinstance(names, Iterable):
+        raise DataError(f"{names!r} stands where names of columns are needed; give a list.")
+    return list(names)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -57,6 +57,8 @@ def local_path(path: str | os.PathLike[str]) -> Path:
     (PosixPath('a/b'), PosixPath('/a/b c'))
     """
     given = os.fspath(path)
+    if not given:  # it would be the current folder
+        raise DataError("a path is empty; give the name of a file or folder.")
     scheme = FILE.match(given)
     try:
         return Path(unquote(given[scheme.end() :]) if scheme else given).expanduser()

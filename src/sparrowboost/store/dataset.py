@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sparrowboost.runtime.errors import DataError
 from sparrowboost.store.appended import Appended
 from sparrowboost.store.binning import Binning
 from sparrowboost.store.storage import Block, BlockStorage
@@ -93,6 +94,8 @@ class Dataset:
     ) -> None:
         # Views, and rows that are still being read, bring a storage of their own.
         self.storage: BlockStorage
+        if not isinstance(path, str | os.PathLike) and not hasattr(path, "read_block"):
+            raise DataError(f"a Dataset is opened by the path of a store, not {path!r}.")
         self.storage = open_store(path) if isinstance(path, str | os.PathLike) else path
         if verify:
             self.verify()
