@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from sparrowboost import DataError
 from sparrowboost.cli import main
+from sparrowboost.runtime.disk import output_path
 
 
 @pytest.mark.parametrize(
@@ -82,6 +84,24 @@ def test_what_is_wrong_with_a_call_is_said_before_rows_are_read(
     monkeypatch.chdir(tmp_path)
     call = ["train", "DATA", "--label", "y", "-o", "m.json", "-q", *extra]
     assert sparrow(*in_folder(call))[0] == 1
+
+
+@pytest.mark.parametrize("option", ["-o", "--report", "--history", "--checkpoint", "--scratch"])
+def test_nothing_is_written_in_the_place_of_a_pipe_or_device(folder, sparrow, tmp_path, option):
+    os.mkfifo(pipe := tmp_path / "pipe.csv")
+    call = ["train", folder / "t.csv", "--label", "y", "-q", "-o", tmp_path / "m.json"]
+    code, _, err = sparrow(*call, option, pipe)
+    assert code == 1 and "pipe.csv: is a device or a pipe, which would be replaced" in err
+    assert pipe.is_fifo() and os.listdir(tmp_path) == ["pipe.csv"]
+    assert sparrow("predict", folder / "model.json", folder / "t.csv", "-o", pipe)[0] == 1
+    assert sparrow("ingest", folder / "t.csv", "--label", "y", "-o", pipe)[0] == 1
+    assert pipe.is_fifo()
+
+
+def test_no_path_of_a_device_is_written_to_even_where_it_leads_to_a_file():
+    for name in ("null", "full", "stdout", "nothing.json"):
+        with pytest.raises(DataError, match="is a device or a pipe"):
+            output_path(f"/dev/{name}")  # the check alone: root could replace them
 
 
 def test_a_number_that_is_none_is_a_wrong_call(folder, tmp_path, capsys):

@@ -27,6 +27,7 @@ from sparrowboost.runtime.temporary import PARTIAL, only_here, owner_tag, remove
 
 PIECE_BYTES = 1 << 20  # read at a time
 CRC_BYTES = 4
+DEVICES = Path("/dev")
 FULL = errno.ENOSPC, errno.EDQUOT
 FAILED = errno.EIO, errno.ENXIO, errno.ENODEV, errno.EROFS, errno.ESTALE, errno.ETIMEDOUT
 NO_LOCKS = errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP
@@ -78,7 +79,22 @@ def output_path(path: str | os.PathLike[str]) -> Path:
             f"{os.fspath(path)}: only local paths are written to (models, predictions and reports "
             "may be remote); give one, and copy the result afterwards."
         )
-    return local_path(path).absolute()
+    found = local_path(path).absolute()
+    # Results are moved to their place: for root, over the device of the whole machine.
+    if _is_special(found) or found.parent == DEVICES:
+        raise DataError(
+            f"{found}: is a device or a pipe, which would be replaced; give the name of a file."
+        )
+    return found
+
+
+def _is_special(path: Path) -> bool:
+    """Whether there is something that is neither a file nor a folder."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # nothing is there, or whoever writes there reports it
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def check_room(path: Path, needed: int) -> None:
