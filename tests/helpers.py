@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from sparrowboost import DataError, ingest
 from sparrowboost.store.binning import NumberFeature
 
 
@@ -65,6 +66,23 @@ def naive_rows(dataset, columns, label, weight=None) -> Counter:
         strict=True,
     )
     return Counter(zip(bins, label, weight or [None] * len(label), strict=True))
+
+
+def check_ingested(data, table, **options):
+    """Ingest data, whose rows are to be those of a table; the data set."""
+    dataset = ingest(data, label="y", verbose=0, **options)
+    columns = table.to_pydict()
+    assert stored_rows(dataset) == naive_rows(dataset, columns, columns["y"])
+    return dataset
+
+
+def check_refused(data, *says, error=DataError, read=ingest, **options):
+    """Data that cannot be ingested, of which an error of one line says these words."""
+    with pytest.raises(error) as caught:
+        read(data, **({"label": "y", "verbose": 0} | options))
+    assert "\n" not in str(caught.value)
+    for words in says:
+        assert words in str(caught.value)
 
 
 def open_files(folder) -> tuple[int, int]:

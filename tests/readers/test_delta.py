@@ -12,8 +12,10 @@ import pyarrow as pa
 import pyarrow.dataset as pds
 import pytest
 
-from helpers import naive_rows, small_table, stored_rows
-from sparrowboost import DataError, MemoryLimitError, MissingExtraError, evaluate, ingest, train
+from helpers import check_ingested as check
+from helpers import check_refused as refused
+from helpers import small_table
+from sparrowboost import MemoryLimitError, MissingExtraError, evaluate, ingest, train
 from sparrowboost.cli import main
 from sparrowboost.readers.formats import OpenOptions, open_source
 
@@ -21,21 +23,6 @@ deltalake = pytest.importorskip("deltalake", reason="needs deltalake")
 
 OLD, LIVE = small_table(300, seed=1), small_table(200, seed=2)
 Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-
-
-def check(data, table, **kwargs):
-    dataset = ingest(data, label="y", verbose=0, **kwargs)
-    columns = table.to_pydict()
-    assert stored_rows(dataset) == naive_rows(dataset, columns, columns["y"])
-    return dataset
-
-
-def refused(data, *says, **kwargs):
-    with pytest.raises(DataError) as caught:
-        ingest(data, **({"label": "y", "verbose": 0} | kwargs))
-    assert "\n" not in str(caught.value)
-    for words in says:
-        assert words in str(caught.value)
 
 
 @pytest.fixture

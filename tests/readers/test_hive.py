@@ -12,7 +12,7 @@ import pyarrow.dataset as pds
 import pyarrow.parquet as pq
 import pytest
 
-from helpers import naive_rows, small_table, stored_rows
+from helpers import check_ingested, small_table
 from sparrowboost import DataError, SparrowClassifier, cv, evaluate, ingest, train
 from sparrowboost.cli import main
 from sparrowboost.readers.base import DiscardSample
@@ -39,11 +39,8 @@ def folder(tmp_path_factory):
     return path
 
 
-def check(data, table=FULL, **kwargs):
-    dataset = ingest(data, label="y", verbose=0, **kwargs)
-    columns = table.to_pydict()
-    assert stored_rows(dataset) == naive_rows(dataset, columns, columns["y"])
-    return dataset
+def check(data, table=FULL, **options):
+    return check_ingested(data, table, **options)
 
 
 def test_folders_by_path_have_the_columns_and_types_that_pyarrow_finds(folder):

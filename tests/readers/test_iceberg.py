@@ -12,8 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from helpers import naive_rows, small_table, stored_rows
-from sparrowboost import DataError, MissingExtraError, ingest
+from helpers import check_ingested as check
+from helpers import check_refused as refused
+from helpers import small_table
+from sparrowboost import MissingExtraError, ingest
 from sparrowboost.cli import main
 from sparrowboost.readers.formats import OpenOptions, open_source
 
@@ -35,21 +37,6 @@ from pyiceberg.types import LongType  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore")  # of older interfaces that it uses itself
 
 OLD, LIVE = small_table(300, seed=1), small_table(200, seed=2)
-
-
-def check(data, table, **kwargs):
-    dataset = ingest(data, label="y", verbose=0, **kwargs)
-    columns = table.to_pydict()
-    assert stored_rows(dataset) == naive_rows(dataset, columns, columns["y"])
-    return dataset
-
-
-def refused(data, *says, **kwargs):
-    with pytest.raises(DataError) as caught:
-        ingest(data, **({"label": "y", "verbose": 0} | kwargs))
-    assert "\n" not in str(caught.value)
-    for words in says:
-        assert words in str(caught.value)
 
 
 @pytest.fixture

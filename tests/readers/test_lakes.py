@@ -9,6 +9,7 @@ import pyarrow.dataset as pds
 import pyarrow.parquet as pq
 import pytest
 
+from helpers import check_refused as refused
 from helpers import small_table
 from sparrowboost import DataError, ingest, train, write_predictions
 from sparrowboost.cli import main
@@ -53,14 +54,6 @@ KINDS = {
     make_iceberg_of_hint: ("is an Iceberg table", "pass the table as a whole"),
     make_hudi: ("is a Hudi table", "write its current rows to Parquet files"),
 }
-
-
-def refused(data, *says, read=ingest, **kwargs):
-    with pytest.raises(DataError) as caught:
-        read(data, **({"label": "y", "verbose": 0} | kwargs))
-    for words in says:
-        assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("make", KINDS)

@@ -10,26 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from helpers import naive_rows, small_table, stored_rows
-from sparrowboost import DataError, MemoryLimitError, SparrowClassifier, ingest, train
+from helpers import check_ingested, small_table
+from helpers import check_refused as refused
+from sparrowboost import MemoryLimitError, SparrowClassifier, ingest, train
 from sparrowboost.cli import main
 
 TABLE = small_table(1_000)
 
 
-def check(data, table=TABLE, **kwargs):
-    dataset = ingest(data, label="y", verbose=0, **kwargs)
-    columns = table.to_pydict()
-    assert stored_rows(dataset) == naive_rows(dataset, columns, columns["y"])
-    return dataset
-
-
-def refused(data, *says, error=DataError, **kwargs):
-    with pytest.raises(error) as caught:
-        ingest(data, **({"label": "y", "verbose": 0} | kwargs))
-    assert "\n" not in str(caught.value)
-    for words in says:
-        assert words in str(caught.value)
+def check(data, table=TABLE, **options):
+    return check_ingested(data, table, **options)
 
 
 # -- polars ----------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import sparrowboost
-from helpers import naive_rows, small_table, stored_rows
+from helpers import check_ingested, small_table
+from helpers import check_refused as refused
 from postgres import postgres_server
 from sparrowboost import DataError, MemoryLimitError, MissingExtraError, SparrowClassifier, ingest
 from sparrowboost.cli import main
@@ -59,19 +60,8 @@ def postgres():
         yield uri
 
 
-def check(data, table=TABLE, **kwargs):
-    dataset = ingest(data, label="y", verbose=0, **kwargs)
-    columns = table.to_pydict()
-    assert stored_rows(dataset) == naive_rows(dataset, columns, columns["y"])
-    return dataset
-
-
-def refused(data, *says, error=DataError, **kwargs):
-    with pytest.raises(error) as caught:
-        ingest(data, **({"label": "y", "verbose": 0} | kwargs))
-    assert "\n" not in str(caught.value)
-    for words in says:
-        assert words in str(caught.value)
+def check(data, table=TABLE, **options):
+    return check_ingested(data, table, **options)
 
 
 def kinds(dataset):
