@@ -132,7 +132,8 @@ def test_too_many_categories_drop_the_rarest_ones(rng):
         n = len(values)
         sums.add(words_of(values), folds_of(block * n, n, 0), np.ones((2, n)))
         assert sums.n_categories <= 200
-    assert sums.n_dropped > 500
+    assert sums.drops
+    assert sums.n_found == 50 + 40 * 30
     whole, folded = sums.finish(["mean", "count"], np.ones(1), 1.0, find_thresholds)
     count = whole.bins_of(hash_words(pa.array(frequent)))[:, 0, 1]
     rare = whole.bins_of(hash_words(pa.array(["once0-1", "never"])))[:, 0, 1]
@@ -140,6 +141,17 @@ def test_too_many_categories_drop_the_rarest_ones(rng):
     kept = fold_statistics.find(hash_words(pa.array(frequent)), folded.keys, folded.slots)
     assert len(set(kept.tolist())) == 50
     assert (kept >= 0).all()
+
+
+@pytest.mark.parametrize("n", [20, 9_000])
+def test_categories_are_counted_once_however_often_they_were_dropped(n):
+    sums, rows = FoldSums("c", 1, 500), 240
+    for block in range(3 * n // rows + 1):  # each category comes three times, far apart
+        values = [f"v{(block * rows + k) % n}" for k in range(rows)]
+        sums.add(words_of(values), folds_of(block * rows, rows, 0), np.ones((2, rows)))
+    assert sums.drops == (n > 500)
+    # 1 / sqrt(4096) is the standard error, where not all hashes are kept.
+    assert abs(sums.n_found / n - 1) <= (5 / 64 if n > 4_096 else 0)
 
 
 def test_columns_of_more_categories_than_bins_have_statistics(rng):
@@ -266,7 +278,17 @@ def test_more_categories_than_the_limit_allows_are_told(rng, caplog, monkeypatch
     assert "c (mean)" in dataset.feature_names
     lines = [r.getMessage() for r in caplog.records if "most frequent" in r.getMessage()]
     assert len(lines) == 1
-    assert "column 'c': has more categories than" in lines[0]
+    n = len(set(made_table(np.random.default_rng(3))["c"].to_pylist()) - {None})
+    assert f"column 'c': has about {n} categories, more than" in lines[0]
+
+
+def test_a_column_that_does_not_fit_the_limit_is_no_id_for_that(rng, caplog, monkeypatch):
+    set_constants(monkeypatch, most_statistics=300)
+    thrice = pa.array([f"u{k % (ROWS // 3)}" for k in range(ROWS)])
+    with caplog.at_level(logging.WARNING, "sparrowboost"):
+        dataset = ingest(made_table(rng, user=thrice), label="y", verbose=0)
+    assert "user (mean)" in dataset.feature_names
+    assert "it is an id" not in caplog.text
 
 
 def test_rows_with_the_bins_of_a_model_have_its_statistics(rng, tmp_path):

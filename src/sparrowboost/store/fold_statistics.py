@@ -34,6 +34,7 @@ LOAD = 2  # places of the table for each category, at least
 SAMPLED_SUMS = 1 << 18  # of which thresholds are made
 CHUNK = 1 << 14  # categories whose bins are found at once
 KEPT = 0.5  # share of the categories that may stay when there are too many
+LEAST_HASHES = 1 << 12  # by which categories are counted that were dropped: to 1.6 %
 
 Floats = npt.NDArray[np.float64]
 # Values and how often each occurs -> thresholds.
@@ -104,13 +105,15 @@ class FoldSums:
     Attributes
     ----------
     n_categories : int
-    n_dropped : int
-        Categories that were dropped; some perhaps more than once.
+        That are kept.
+    drops : bool
+        Whether some were dropped.
     """
 
     def __init__(self, column: str, n_targets: int, max_categories: int) -> None:
-        self.column, self.n_categories, self.n_dropped = column, 0, 0
+        self.column, self.n_categories, self.drops = column, 0, False
         self._k = 1 + n_targets
+        self._least = np.empty(0, np.uint64)  # the least of all hashes, ascending
         # Pages that are never written to take no memory.
         self._hashes = np.zeros(max_categories, np.uint64)
         self._sums = np.zeros((max_categories, N_FOLDS, self._k))
@@ -139,8 +142,25 @@ class FoldSums:
         if LOAD * (self.n_categories + len(words.hashes)) > len(self._keys):
             self._make_table(self.n_categories + len(words.hashes))
         self._insert(words.hashes)
+        self._keep_least(words.hashes)
         slots = np.append(find(words.hashes, self._keys, self._slots), np.int32(-1))
         add_to_folds(words.codes, slots, folds, values, self._sums)
+
+    def _keep_least(self, hashes: Hashes) -> None:
+        if len(self._least) == LEAST_HASHES:
+            hashes = hashes[hashes < self._least[-1]]
+        if len(hashes):
+            self._least = np.union1d(self._least, hashes)[:LEAST_HASHES]
+
+    @property
+    def n_found(self) -> int:
+        """Categories that there were; if some were dropped, about so many.
+
+        Of n hashes, which are as random numbers below 2**64, the k-th least is about k / n of that.
+        """
+        if not self.drops or len(self._least) < LEAST_HASHES:
+            return max(self.n_categories, len(self._least))
+        return round((LEAST_HASHES - 1) * 2.0**64 / float(self._least[-1]))
 
     def _drop_rarest(self, n_more: int) -> None:
         """Drop the rarest categories, so that there is room for some more."""
@@ -152,7 +172,7 @@ class FoldSums:
         self._hashes[: len(kept)] = self._hashes[kept]
         self._sums[: len(kept)] = self._sums[kept]
         self._sums[len(kept) : n] = 0
-        self.n_dropped += n - len(kept)
+        self.drops = True
         self.n_categories = len(kept)
         self._make_table(len(kept) + n_more)
 

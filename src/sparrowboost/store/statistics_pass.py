@@ -264,7 +264,7 @@ def _finish(
     if not scale:  # all weights are zero, which training refuses
         return
     for sums in all_sums:
-        n = sums.n_categories + sums.n_dropped
+        n = min(sums.n_found, n_rows)
         if n_rows >= ID_ROWS and n >= ALL_DIFFER * n_rows:
             log.warning(
                 "column %r: nearly all values differ (%d in %d rows): it is an id, of which "
@@ -272,11 +272,11 @@ def _finish(
                 sums.column, n, n_rows, [sums.column],
             )  # fmt: skip
             continue
-        if sums.n_dropped:
+        if sums.drops:
             log.info(
-                "column %r: has more categories than fit into the memory limit; statistics are of "
-                "the %d most frequent ones",
-                sums.column, sums.n_categories,
+                "column %r: has about %d categories, more than fit into the memory limit; "
+                "statistics are of %d of the most frequent ones",
+                sums.column, n, sums.n_categories,
             )  # fmt: skip
         names = [f"{sums.column} ({name})" for name in (*means.names, "count")]
         yield sums.finish(names, totals[1:] / totals[0], scale, find_thresholds)
