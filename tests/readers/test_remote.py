@@ -208,7 +208,8 @@ def test_resume_recognizes_remote_files(proxy, tmp_path):
     ingest("s3://bucket/t.parquet", **options)
     proxy.requests.clear()
     assert ingest("s3://bucket/t.parquet", **options).n_rows == N_ROWS
-    assert all(method == "HEAD" for method, _, _ in proxy.requests)
+    assert proxy.requests
+    assert not any(method == "GET" and "t.parquet" in path for method, path, _ in proxy.requests)
     manifest = (tmp_path / "store" / "manifest.json").read_text()
     assert servers.SECRET not in manifest
 
@@ -367,14 +368,30 @@ def test_google_storage_without_credentials_is_told_at_once(monkeypatch, tmp_pat
         ingest("gs://bucket/t.parquet")
 
 
-def test_a_delta_table_is_refused(s3):
-    table = s3.folder / "bucket" / "delta"
-    (table / "_delta_log").mkdir(parents=True)
-    (table / "_delta_log" / "00000.json").write_text("{}")
-    pq.write_table(pa.table({"y": [0, 1]}), table / "a.parquet")
-    for address in ("s3://bucket/delta", "s3://bucket/delta/*.parquet"):
-        with pytest.raises(DataError, match="a Delta table"):
-            ingest(address, storage_options=s3.storage_options)
+LAKES = {
+    "Delta": ("_delta_log/00000.json", "pass deltalake.DeltaTable"),
+    "Iceberg": ("metadata/00001-8f2a.metadata.json", "as a catalog of pyiceberg's loads it"),
+    "Hudi": (".hoodie/hoodie.properties", "its current rows as Parquet files"),
+}
+
+
+@pytest.mark.parametrize("name", LAKES)
+def test_a_table_of_a_lake_is_refused_wherever_its_files_are_named(s3, name):
+    mark, advice = LAKES[name]
+    table = s3.folder / "bucket" / "lakes" / name
+    for path in (table / mark, table / "data" / "g=1" / "a.parquet"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    (table / mark).write_text("{}")
+    pq.write_table(pa.table({"y": [0, 1]}), path)
+    places = ["", "/data/", "/data/g=1", "/data/g=1/a.parquet", "/*/g=1/*.parquet"]
+    places += ["/data/g=1/*.parquet", "/data/**/a.parquet"]
+    for place in places + [f"/{mark}"] * (name == "Iceberg"):
+        with pytest.raises(DataError, match=rf"lakes/{name}.*: is an? {name} table.*") as caught:
+            ingest(f"s3://bucket/lakes/{name}{place}", storage_options=s3.storage_options)
+        assert advice in str(caught.value)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(DataError, match=rf"lakes/{name}: table_version= .* by local paths"):
+        ingest(f"s3://bucket/lakes/{name}", storage_options=s3.storage_options, table_version=1)
 
 
 # -- writing -------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ from sparrowboost.readers.columns import (
 )
 from sparrowboost.readers.csv import CsvFile
 from sparrowboost.readers.delta import open_delta, open_delta_folder
-from sparrowboost.readers.files import Location, local
+from sparrowboost.readers.files import Location, local, location
 from sparrowboost.readers.hive import partition_columns
 from sparrowboost.readers.iceberg import open_iceberg, open_iceberg_folder
 from sparrowboost.readers.ipc import open_arrow, spill, spill_stream
@@ -52,6 +52,7 @@ from sparrowboost.readers.libsvm import LibsvmFile, align
 from sparrowboost.readers.listing import find_remote
 from sparrowboost.readers.mapped import MappedSource, match_columns
 from sparrowboost.readers.npy import from_npy
+from sparrowboost.readers.optional import first_line
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.readers.orc import open_orc
 from sparrowboost.readers.packed import PACKED, member_of
@@ -228,7 +229,7 @@ def _open_dataset(data: Any, options: OpenOptions) -> Source:
         parts = _together(partial(_whole_file, schema=data.schema), fragments, remote=not near)
     except (pa.ArrowException, OSError) as error:
         raise DataError(
-            f"{type(data).__name__}: one of its files cannot be read ({error})."
+            f"{type(data).__name__}: one of its files cannot be read ({first_line(error)})."
         ) from None
     direct = [part for part in parts if part is not None]
     if direct and len(direct) == len(parts):
@@ -348,10 +349,7 @@ def _open_paths(given: Sequence[str | os.PathLike[str]], options: OpenOptions) -
     """The sources that paths stand for, in the order of the paths."""
     tables = [table_of(item) for item in given]
     if options.read.dated and None in tables:
-        raise DataError(
-            f"{os.fspath(given[tables.index(None)])}: is neither a Delta nor an Iceberg table; "
-            "leave out table_version= and as_of= (--table-version, --as-of)."
-        )
+        raise _without_versions(given[tables.index(None)], options.read.storage_options)
     pairs = zip(given, tables, strict=True)
     storage = options.read.storage_options
     found = [[] if table else _expand(os.fspath(item), storage) for item, table in pairs]
@@ -367,6 +365,20 @@ def _open_paths(given: Sequence[str | os.PathLike[str]], options: OpenOptions) -
     for table, paths in zip(tables, found, strict=True):
         parts += [_open_table(table, options)] if table else [next(files) for _ in paths]
     return parts[0] if len(parts) == 1 else ConcatenatedSource(parts)
+
+
+def _without_versions(path: str | os.PathLike[str], storage: Options) -> DataError:
+    """The error that a version was asked for, of what is no table by a local path."""
+    if is_remote(path):
+        return DataError(
+            f"{location(path, storage)}: table_version= and as_of= (--table-version, --as-of) are "
+            "for tables by local paths; in Python, pass deltalake.DeltaTable(address, version=...) "
+            "or a scan of a table as a catalog of pyiceberg's loads it."
+        )
+    return DataError(
+        f"{os.fspath(path)}: is neither a Delta nor an Iceberg table; leave out table_version= and "
+        "as_of= (--table-version, --as-of)."
+    )
 
 
 def _open_files(

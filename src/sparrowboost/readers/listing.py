@@ -9,17 +9,22 @@ from pathlib import PurePosixPath
 
 from sparrowboost.readers.lakes import OF_ICEBERG
 from sparrowboost.runtime.errors import DataError, RemoteError
-from sparrowboost.runtime.remote import HTTP, Options, RemotePath, remote_path
+from sparrowboost.runtime.remote import HTTP, Entry, Options, RemotePath, remote_path
 
 ASKED = 8  # files at a time
 MAGIC = re.compile(r"[*?[]")
 WEB_MAGIC = re.compile(r"[*[]")  # in addresses of the web, a question mark begins the query
 # Folders and files that the tables of lakehouses have beside their data.
 LAKES = (
-    (re.compile(r"(^|/)_delta_log(/|$)"), "a Delta table"),
-    (re.compile(rf"(^|/)metadata/({OF_ICEBERG.pattern})$"), "an Iceberg table"),
-    (re.compile(r"(^|/)\.hoodie(/|$)"), "a Hudi table"),
+    (re.compile(r"(^|/)_delta_log(/|$)"), "a Delta table", "deltalake.DeltaTable(address)"),
+    (
+        re.compile(rf"(^|/)metadata/({OF_ICEBERG.pattern})$"),
+        "an Iceberg table",
+        "the table as a catalog of pyiceberg's loads it",
+    ),
+    (re.compile(r"(^|/)\.hoodie(/|$)"), "a Hudi table", "its current rows as Parquet files"),
 )
+LAKE_FOLDERS = ("_delta_log", "metadata", ".hoodie")
 
 
 def find_remote(
@@ -33,6 +38,8 @@ def find_remote(
     if not address.path.endswith("/"):
         found = address.looked_up()
         if found is not None and found.entry is not None and not found.entry.is_folder:
+            _check_no_lake(found, [found.path])
+            _check_above(found.at(Entry(str(found.parent), True, None, "")))
             return [found]
         if found is None:
             raise _missing(address)
@@ -57,6 +64,7 @@ def _below(
     if not entries and not folder.is_bucket_there():
         raise _missing(folder)
     _check_no_lake(folder, [entry.path for entry in entries])
+    _check_above(folder)
     start = len(folder.path.rstrip("/")) + 1
     found = [
         folder.at(entry)
@@ -81,6 +89,7 @@ def _matching(pattern: str, address: RemotePath, magic: re.Pattern[str]) -> list
     folder = RemotePath(shown, base, address.storage)
     entries = folder.entries(recursive="/" in rest or "**" in rest)
     _check_no_lake(folder, [entry.path for entry in entries])
+    _check_above(folder)
     wanted = _translated(address.path)
     found = [
         folder.at(entry)
@@ -140,10 +149,31 @@ def _hidden(path: str) -> bool:
 
 def _check_no_lake(folder: RemotePath, paths: list[str]) -> None:
     """A DataError if this is the folder of a table whose files hold more than its rows."""
-    for pattern, what in LAKES:
+    for pattern, what, instead in LAKES:
         if any(pattern.search(path) for path in paths):
             raise DataError(
                 f"{folder}: is {what}, or has one in it, whose files also hold rows that were "
-                "deleted or replaced; in Python, open it with its own library and pass that, such "
-                "as a pyarrow dataset or a reader of record batches."
+                f"deleted or replaced; in Python, pass {instead}."
             )
+
+
+def _check_above(folder: RemotePath) -> None:
+    """The same of this folder and of all that it is in, of which no listing was asked for."""
+    if folder.storage.spec is not None:  # the web, whose folders need not have listings
+        return
+    place = PurePosixPath(folder.path)
+    places = [folder.at(Entry(str(each), True, None, "")) for each in (place, *place.parents)]
+    places = [each for each in places if each.path not in (".", "/")]
+
+    def found(asked: tuple[RemotePath, str]) -> list[str]:
+        above, name = asked
+        try:
+            entries = above.at(Entry(f"{above.path}/{name}", True, None, "")).entries()
+        except RemoteError:  # it may not be looked into: reading its files may be allowed
+            return []
+        return [entry.path for entry in entries]
+
+    asked = [(above, name) for above in places for name in LAKE_FOLDERS]
+    with ThreadPoolExecutor(ASKED, "sparrow-open") as pool:
+        for (above, _), paths in zip(asked, pool.map(found, asked), strict=True):
+            _check_no_lake(above, paths)

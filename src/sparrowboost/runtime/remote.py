@@ -229,7 +229,7 @@ class RemotePath:
         entry = self._ask("be reached", lambda: self.storage.find(self.path))
         return None if entry is None else replace(self, entry=entry)
 
-    def entries(self, *, recursive: bool) -> list[Entry]:
+    def entries(self, *, recursive: bool = False) -> list[Entry]:
         """What is in this folder; not it itself."""
         found = self._ask("be listed", lambda: self.storage.list(self.path, recursive=recursive))
         return [entry for entry in found if entry.path.rstrip("/") != self.path.rstrip("/")]
