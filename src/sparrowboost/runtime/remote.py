@@ -220,9 +220,10 @@ class RemotePath:
     def at(self, entry: Entry) -> RemotePath:
         """Another file of the same storage."""
         path = entry.path
-        head = self.uri[: len(self.uri) - len(self.path)] if self.uri.endswith(self.path) else ""
-        uri = _public(path) if "://" in path else head + path
-        return RemotePath(uri, path, self.storage, entry)
+        own, uri = self.path.rstrip("/"), self.uri.rstrip("/")
+        head = uri.removesuffix(own) if uri.endswith(own) else ""
+        shown = _public(path) if "://" in path else head + path
+        return RemotePath(shown, path, self.storage, entry)
 
     def looked_up(self) -> RemotePath | None:
         """The same with what it is; None if there is nothing."""
