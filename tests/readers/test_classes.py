@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sparrowboost import DataError
 from sparrowboost.readers.classes import ClassReader, KnownClasses, group_classes, name_classes
 from sparrowboost.readers.formats import RowError
+from sparrowboost.readers.known_labels import StoredClasses
 from sparrowboost.readers.labels import LabelCoder, OtherClassesError, different_labels
 
 texts = st.text("abc", max_size=2)
@@ -253,6 +254,9 @@ def test_labels_of_another_type_are_the_same_classes(classes, array, expected):
     bands, which = KnownClasses("y", classes).read(array)
     assert which.tolist() == expected
     assert (which.dtype, bands.tolist()) == (np.float32, [0] * len(expected))
+    stored = StoredClasses("y", classes, bands=[2, 1, 0], codes=[0, 1, 2], n_bands=3)
+    bands, which = stored.read(array)
+    assert (bands.tolist(), which.tolist()) == ([2 - k for k in expected], expected)
 
 
 def test_a_label_that_a_model_does_not_know_is_told_with_its_row():

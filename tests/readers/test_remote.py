@@ -386,7 +386,9 @@ def test_a_table_of_a_lake_is_refused_wherever_its_files_are_named(s3, name):
     places = ["", "/data/", "/data/g=1", "/data/g=1/a.parquet", "/*/g=1/*.parquet"]
     places += ["/data/g=1/*.parquet", "/data/**/a.parquet"]
     for place in places + [f"/{mark}"] * (name == "Iceberg"):
-        with pytest.raises(DataError, match=rf"^s3://bucket/lakes/{name}.*: is an? {name} t") as caught:
+        with pytest.raises(
+            DataError, match=rf"^s3://bucket/lakes/{name}.*: is an? {name} t"
+        ) as caught:
             ingest(f"s3://bucket/lakes/{name}{place}", storage_options=s3.storage_options)
         assert advice in str(caught.value)
         assert "\n" not in str(caught.value)

@@ -143,6 +143,49 @@ class ClassReader:
         return np.arange(self.n_bands, dtype=np.uint8)
 
 
+class ClassNumbers:
+    """Finds the numbers of known classes; any other label is an error.
+
+    Parameters
+    ----------
+    name : str
+        The label's.
+    classes : sequence
+        If the first is None, it stands for all labels but the others.
+    whose : str
+        What has these classes, in an error.
+    advice : str
+        What to do about the error.
+    """
+
+    def __init__(self, name: str, classes: Sequence[Any], whose: str, advice: str = "") -> None:
+        self._name, self._classes, self._whose, self._advice = name, classes, whose, advice
+        self._numbers = {value: k for k, value in enumerate(classes) if value is not None}
+
+    def read(self, array: pa.Array) -> npt.NDArray[np.int64]:
+        """The class of each label of a block; a RowError for one that is missing or unknown."""
+        values, which = different_labels(self._name, array)
+        found = np.array([self._find(value) for value in values], np.int64)[which]
+        if (found < 0).any():
+            row = int(np.argmax(found < 0))
+            raise RowError(
+                row,
+                f"label {values[which[row]]!r} is not in {self._whose}, which has "
+                f"{name_classes(self._classes)}{self._advice}.",
+            )
+        return found
+
+    def _find(self, value: Value) -> int:
+        """The number of a class, of whatever type the label is; -1 if there is none."""
+        if value not in self._numbers:
+            known = (k for k, label in enumerate(self._classes) if same_label(label, value))
+            number = next(known, -1)
+            if number < 0:  # not kept: there may be many
+                return 0 if self._classes[0] is None else number
+            self._numbers[value] = number
+        return self._numbers[value]
+
+
 class KnownClasses:
     """Reads labels as numbers of the classes of a model; any other label is an error.
 
@@ -158,7 +201,7 @@ class KnownClasses:
 
     def __init__(self, name: str, classes: Sequence[Value]) -> None:
         self._name, self.classes = name, classes
-        self._codes = {value: code for code, value in enumerate(classes)}
+        self._numbers = ClassNumbers(name, classes, "the training data")
 
     @property
     def n_classes(self) -> int:
@@ -169,26 +212,8 @@ class KnownClasses:
 
     def read(self, array: pa.Array) -> tuple[npt.NDArray[np.uint8], Target]:
         """Bands, all 0, and classes; a RowError for a label that is missing or unknown."""
-        values, which = different_labels(self._name, array)
-        codes = np.array([self._code(value) for value in values], np.float32)[which]
-        if (codes < 0).any():
-            row = int(np.argmax(codes < 0))
-            raise RowError(
-                row,
-                f"label {values[which[row]]!r} is not in the training data, which has "
-                f"{name_classes(self.classes)}.",
-            )
-        return np.zeros(len(codes), np.uint8), codes
-
-    def _code(self, value: Value) -> int:
-        """The number of a class, of whatever type the label is; -1 if there is none."""
-        if value not in self._codes:
-            known = (code for code, label in enumerate(self.classes) if same_label(label, value))
-            code = next(known, -1)
-            if code < 0:
-                return code
-            self._codes[value] = code
-        return self._codes[value]
+        found = self._numbers.read(array)
+        return np.zeros(len(found), np.uint8), found.astype(np.float32)
 
     def order(self) -> npt.NDArray[np.uint8]:
         return np.zeros(1, np.uint8)

@@ -9,12 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sparrowboost.readers.classes import group_classes, name_classes
-from sparrowboost.readers.formats import RowError
-from sparrowboost.readers.labels import Value, check_label_type, different_labels, same_label
+from sparrowboost.readers.classes import ClassNumbers, group_classes
+from sparrowboost.readers.labels import check_label_type
 from sparrowboost.readers.targets import Target, TargetReader
 
-ADVICE = "leave such rows out, or ingest old and new rows together into a new store"
+ADVICE = "; leave such rows out, or ingest old and new rows together into a new store"
 
 
 class StoredClasses:
@@ -44,7 +43,7 @@ class StoredClasses:
     """
 
     trainable = True
-    whose = "the store, which"
+    whose = "the store"
 
     def __init__(
         self,
@@ -59,7 +58,7 @@ class StoredClasses:
         self._name, self.classes, self.largest_share = name, classes, largest_share
         self._bands, self._codes = np.array(bands, np.uint8), np.array(codes, np.float32)
         self.n_bands = n_bands
-        self._class_of: dict[Value, int] = {}
+        self._numbers = ClassNumbers(name, classes, self.whose, ADVICE)
         self._rows = np.zeros(len(classes), np.int64)
 
     @property
@@ -79,28 +78,9 @@ class StoredClasses:
 
     def read(self, array: pa.Array) -> tuple[npt.NDArray[np.uint8], Target | None]:
         """Bands and codes of a block; a RowError for a label that is missing or unknown."""
-        values, which = different_labels(self._name, array)
-        found = np.array([self._find(value) for value in values], np.int64)[which]
-        if (found < 0).any():
-            row = int(np.argmax(found < 0))
-            raise RowError(
-                row,
-                f"label {values[which[row]]!r} is not in {self.whose} has "
-                f"{name_classes(self.classes)}; {ADVICE}.",
-            )
+        found = self._numbers.read(array)
         self._rows += np.bincount(found, minlength=self.n_classes)
         return self._bands[found], self._codes[found] if self.targeted else None
-
-    def _find(self, value: Value) -> int:
-        """The number of a class, of whatever type the label is; -1 if there is none."""
-        number = self._class_of.get(value)
-        if number is None:
-            known = enumerate(self.classes)
-            number = next((k for k, label in known if same_label(label, value)), -1)
-            if number < 0 and self.classes[0] is None:
-                return 0
-            self._class_of[value] = number
-        return number
 
     def order(self) -> npt.NDArray[np.uint8]:
         return np.arange(self.n_bands, dtype=np.uint8)
@@ -127,7 +107,7 @@ class ModelClasses(StoredClasses):
     {'class_rows': [1, 0, 1], 'class_of': [0, 1, 2], 'class_band': [1, 2, 0]}
     """
 
-    whose = "the model or store that the bins are of, which"
+    whose = "the model or store that the bins are of"
 
     def __init__(self, name: str, classes: Sequence[Any], sample: npt.NDArray[np.int64]) -> None:
         bands = group_classes(np.maximum(sample, 1))

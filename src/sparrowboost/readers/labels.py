@@ -28,6 +28,7 @@ class LabelReader(Protocol):
         LabelCoder     two classes (here)
         ClassReader    more of them (classes.py)
         KnownClasses   those of a model (classes.py)
+        StoredClasses  those of a store that grows (known_labels.py)
         TargetReader   numbers to predict (targets.py)
     """
 
