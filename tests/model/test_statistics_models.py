@@ -176,6 +176,9 @@ DAMAGES = {
     ),
     "a key": (lambda f: f.pop("unknown"), "lacks 'unknown'"),
     "more keys": (lambda f: f.update(more=1), "not a known key"),
+    "rows": (lambda f: f["made_of"].__setitem__(0, -1), "made_of"),
+    "checksum": (lambda f: f["made_of"].__setitem__(1, "12"), "16 hexadecimal digits"),
+    "means": (lambda f: f["made_of"].append(0.5), "made_of has 4 items, and needs 3"),
     "a name twice": (lambda f: f.update(statistics=["x", "c (count)"]), "'x' twice"),
 }  # fmt: skip
 
@@ -275,22 +278,32 @@ def test_estimators_count_the_columns_that_they_were_given(table, tmp_path):
         assert off.model_.feature_names == ["c", "x"]
 
 
-def test_a_warm_start_does_not_show_rows_their_own_labels(caplog):
+@pytest.mark.parametrize("classes", [2, 3, 12])
+def test_training_that_goes_on_does_not_show_rows_their_own_labels(classes, caplog):
     rng = np.random.default_rng(4)
-    ids, y = np.arange(6_000) // 3, rng.integers(0, 2, 6_000)  # a coin
-    frame = pa.table({"id": ids[rng.permutation(6_000)].astype(str)}).to_pandas()
-    model = SparrowClassifier(n_estimators=20, warm_start=True, random_state=0).fit(frame, y)
-    assert "id (mean)" in model.model_.feature_names
+    ids, y = np.arange(6_000) // 3, rng.integers(0, classes, 6_000)  # a coin
+    names = pa.array([f"u{k}" for k in ids[rng.permutation(6_000)]])
+    frame = pa.table({"id": names}).to_pandas()
+    how = {"n_estimators": 2 if classes == 12 else 8, "max_leaves": 8}
+    model = SparrowClassifier(warm_start=True, random_state=0, **how).fit(frame, y)
+    assert "id (count)" in model.model_.feature_names
+    n = len(model.model_.trees)
+
+    def gain(trees):
+        return sum(tree.gain.sum() for tree in trees)
+
+    first = gain(model.model_.trees)
     with caplog.at_level(logging.WARNING, "sparrowboost"):
         caplog.clear()
-        model.set_params(n_estimators=40).fit(frame, y)
+        again = SparrowClassifier(**how).fit(frame, y, init_model=model)
+        model.set_params(n_estimators=2 * how["n_estimators"]).fit(frame, y)
         assert caplog.records == []
-        used = sum(tree.gain.sum() for tree in model.model_.trees[20:])
-        other = SparrowClassifier(n_estimators=20).fit(frame, y, init_model=model)
+        other = SparrowClassifier(**how).fit(frame[:-1], y[:-1], init_model=again)
     assert "see their own labels" in caplog.text
+    for goes_on in (model, again):
+        assert gain(goes_on.model_.trees[n:]) < 2 * first
     # With their own labels, these rows are learned by heart.
-    leaked = sum(tree.gain.sum() for tree in other.model_.trees[model.n_iter_ :])
-    assert leaked > 5 * used
+    assert gain(other.model_.trees[2 * n :]) > 2 * first
 
 
 def test_cross_validation_takes_the_parameter(table):

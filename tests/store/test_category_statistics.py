@@ -304,6 +304,44 @@ def test_rows_with_the_bins_of_a_model_have_its_statistics(rng, tmp_path):
     assert sorted(row.tobytes() for row in bins) == [row for row, _ in rows_of(again)]
 
 
+@pytest.mark.parametrize("kind", ["two", "three", "numbers", "weighted"])
+def test_rows_that_statistics_were_made_from_have_them_by_fold_again(rng, kind, caplog):
+    table = made_table(rng, w=rng.integers(1, 5, ROWS).astype(float))
+    how = {"label": "y", "weight": "w" if kind == "weighted" else None, "verbose": 0}
+    if kind != "weighted":
+        table = table.drop(["w"])
+    if kind == "three":
+        names = np.array(["a", "b", "c"])[table["y"].to_numpy() + (rng.random(ROWS) < 0.3)]
+        table = table.set_column(2, "y", pa.array(names))
+    if kind == "numbers":
+        table = table.set_column(2, "y", pa.array(rng.normal(size=ROWS)))
+        how["task"] = "regression"
+    first = ingest(table, **how)
+    model = train(first, n_estimators=2, verbose=0)
+    with caplog.at_level(logging.WARNING, "sparrowboost"):
+        for bins_of in (first, model):
+            assert rows_of(ingest(table, bins_of=bins_of, **how)) == rows_of(first)
+        turned = ingest(table.take(pa.array(np.arange(ROWS)[::-1])), bins_of=model, **how)
+        assert caplog.records == []
+        whole = ingest(table[:-1], bins_of=model, **how)
+    assert "see their own labels" in caplog.text
+    # Which folds other rows are in depends on their order; of rows to predict, none is left out.
+    assert len(set(rows_of(whole)) - set(rows_of(first))) > 100
+    assert len(set(rows_of(turned)) - set(rows_of(first))) > 100
+    assert len(set(rows_of(turned)) - set(rows_of(whole))) > 100
+
+
+def test_other_labels_of_the_same_categories_are_other_rows(rng, caplog):
+    table = made_table(rng)
+    model = train(ingest(table, label="y", verbose=0), n_estimators=2, verbose=0)
+    labels = table["y"].to_numpy().copy()
+    labels[np.flatnonzero(labels)[0]] = 0
+    other = table.set_column(2, "y", pa.array(labels))
+    with caplog.at_level(logging.WARNING, "sparrowboost"):
+        ingest(other, label="y", bins_of=model, verbose=0)
+    assert "see their own labels" in caplog.text
+
+
 def test_statistics_survive_a_pickle_and_json(rng):
     (some,) = ingest(made_table(rng), label="y", verbose=0).binning.statistics
     item = {"name": "c", **some.to_json()}

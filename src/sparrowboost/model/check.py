@@ -35,7 +35,7 @@ from sparrowboost.store.binning import (
     NumberFeature,
 )
 from sparrowboost.store.category_statistics import KEYS as KEYS_OF_STATISTICS
-from sparrowboost.store.category_statistics import CategoryStatistics
+from sparrowboost.store.category_statistics import CategoryStatistics, MadeOf
 
 FORMAT = "sparrow-model"
 VERSION = 2  # since 2, a file may have a digest
@@ -315,9 +315,22 @@ def check_statistics(part: Part) -> CategoryStatistics:
         raise DocumentError(f"{part.where}.hashes do not ascend")
     if len(table) and (table.max(0) > [len(cuts) for cuts in thresholds]).any():
         raise DocumentError(f"{part.where}.bins has a bin that its thresholds do not make")
-    return CategoryStatistics(
-        fields["name"].text(), names, tuple(thresholds), np.array(bins, np.uint8), hashes, table
-    )
+    unknowns = np.array(bins, np.uint8)
+    made_of = _made_of(fields["made_of"], k)
+    name = fields["name"].text()
+    return CategoryStatistics(name, names, tuple(thresholds), unknowns, hashes, table, made_of)
+
+
+def _made_of(part: Part, k: int) -> MadeOf:
+    """Which rows the k statistics of a column were made from."""
+    items = part.items()
+    if len(items) != k + 1:
+        raise DocumentError(f"{part.where} has {len(items)} items, and needs {k + 1}")
+    rows, checksum, *means = items
+    if not re.fullmatch("[0-9a-f]{16}", checksum.text()):
+        raise DocumentError(f"{checksum.where} is not a number of 16 hexadecimal digits")
+    of_targets = tuple(mean.number() for mean in means)
+    return MadeOf(rows.integer(1, 2**53), int(checksum.text(), 16), of_targets)
 
 
 def _thresholds(where: str, items: list[Part], type_: type[np.generic]) -> np.ndarray[Any, Any]:

@@ -29,7 +29,7 @@ from sparrowboost.store.lookup import Bins, read_only
 
 Hashes = npt.NDArray[np.uint64]
 # Of a category feature's JSON form; no object is within another, so that files can be cut apart.
-KEYS = ("statistics", "statistics_thresholds", "unknown", "hashes", "bins")
+KEYS = ("statistics", "statistics_thresholds", "unknown", "hashes", "bins", "made_of")
 
 
 class FoldTable(Protocol):
@@ -40,11 +40,31 @@ class FoldTable(Protocol):
         ...
 
 
+class MadeOf(NamedTuple):
+    """Which rows statistics were made from: the same rows in any order have equal ones."""
+
+    rows: int
+    checksum: int  # of the categories of all rows
+    means: tuple[float, ...]  # of the targets over all rows
+
+    def is_like(self, other: MadeOf, slack: float) -> bool:
+        """Whether these are the same rows, with means that differ by no more than `slack`."""
+        same = self[:2] == other[:2] and len(self.means) == len(other.means)
+        return same and all(
+            abs(a - b) <= slack for a, b in zip(self.means, other.means, strict=True)
+        )
+
+
 class CodedWords(NamedTuple):
     """A column as indices into hashes of its categories; the last index stands for missing."""
 
     codes: npt.NDArray[np.int32]  # (n,)
     hashes: Hashes  # (m,)
+
+    def checksum(self) -> int:
+        """Of the categories of all rows, in any order; that of rows together is the sum."""
+        rows = np.bincount(self.codes, minlength=len(self.hashes) + 1)[:-1]
+        return int((rows.astype(np.uint64) * self.hashes).sum(dtype=np.uint64))
 
     @classmethod
     def of(cls, name: str, array: pa.Array) -> CodedWords:
@@ -114,13 +134,14 @@ class CategoryStatistics:
     hashes : (n,) uint64
         Of the categories, ascending.
     bins : (n, k) uint8
+    made_of : MadeOf
 
     Examples
     --------
     >>> statistics = CategoryStatistics(
     ...     "x", ("x (mean)", "x (count)"), (np.float32([0.5]), np.float32([0.5, 1.5])),
     ...     np.uint8([0, 0]), np.sort(hash_words(pa.array(["red", "blue"]))),
-    ...     np.uint8([[0, 2], [1, 1]]))
+    ...     np.uint8([[0, 2], [1, 1]]), MadeOf(3, 0, (0.5,)))
     >>> statistics.bins_of(hash_words(pa.array(["green", "red"])))[:, 0].tolist()
     [[0, 0], [0, 2]]
     """
@@ -131,6 +152,7 @@ class CategoryStatistics:
     unknown: Bins
     hashes: Hashes
     bins: Bins
+    made_of: MadeOf
 
     def bins_of(self, hashes: Hashes) -> Bins:
         """(m, 1, k) bins of categories, the same for all rows."""
@@ -166,12 +188,14 @@ class CategoryStatistics:
             "unknown": self.unknown.tolist(),
             "hashes": b64encode(self.hashes.astype("<u8").tobytes()).decode(),
             "bins": b64encode(self.bins.tobytes()).decode(),
+            "made_of": [self.made_of.rows, f"{self.made_of.checksum:016x}", *self.made_of.means],
         }
 
     @classmethod
     def from_json(cls, item: Mapping[str, Any]) -> CategoryStatistics:
         """Of the JSON form of a category feature that has statistics."""
         k = len(item["statistics"])
+        rows, checksum, *means = item["made_of"]
         return cls(
             item["name"],
             tuple(item["statistics"]),
@@ -179,4 +203,5 @@ class CategoryStatistics:
             np.array(item["unknown"], np.uint8),
             np.frombuffer(b64decode(item["hashes"], validate=True), "<u8").astype(np.uint64),
             np.frombuffer(b64decode(item["bins"], validate=True), np.uint8).reshape(-1, k),
+            MadeOf(rows, int(checksum, 16), tuple(means)),
         )

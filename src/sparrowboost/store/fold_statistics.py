@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.store.binning import Binning, RowFolds
-from sparrowboost.store.category_statistics import CategoryStatistics, CodedWords, Hashes
+from sparrowboost.store.category_statistics import CategoryStatistics, CodedWords, Hashes, MadeOf
 from sparrowboost.store.lookup import Bins
 
 N_FOLDS = 4
@@ -114,6 +114,7 @@ class FoldSums:
         self.column, self.n_categories, self.drops = column, 0, False
         self._k = 1 + n_targets
         self._least = np.empty(0, np.uint64)  # the least of all hashes, ascending
+        self._rows = self._checksum = 0
         # Pages that are never written to take no memory.
         self._hashes = np.zeros(max_categories, np.uint64)
         self._sums = np.zeros((max_categories, N_FOLDS, self._k))
@@ -143,6 +144,8 @@ class FoldSums:
             self._make_table(self.n_categories + len(words.hashes))
         self._insert(words.hashes)
         self._keep_least(words.hashes)
+        self._rows += len(words.codes)
+        self._checksum = (self._checksum + words.checksum()) % 2**64
         slots = np.append(find(words.hashes, self._keys, self._slots), np.int32(-1))
         add_to_folds(words.codes, slots, folds, values, self._sums)
 
@@ -209,8 +212,9 @@ class FoldSums:
             folded[n, :, j] = whole[n, j] = np.searchsorted(cuts, kind.of_all(nothing))[0]
         order = np.argsort(self._hashes[:n])
         hashes = self._hashes[:n][order]
+        made_of = MadeOf(self._rows, self._checksum, tuple(prior.tolist()))
         of_all = CategoryStatistics(
-            self.column, tuple(names), thresholds, whole[n], hashes, whole[:n][order]
+            self.column, tuple(names), thresholds, whole[n], hashes, whole[:n][order], made_of
         )
         return of_all, FoldedStatistics(self._keys, self._slots, folded)
 

@@ -300,10 +300,9 @@ def ingest(
                 names = known.column_names
                 check_kinds(known, table.source, names)
                 binning, row_bytes = known, float(table.source.row_bytes(names))
-                if same_rows:
-                    read_again = StatisticsPass.again(known, table, sample, plan, limit, seed)
-                    statistics = read_again.of_rows(progress)
-                elif not isinstance(bins_of, Dataset):
+                read_again = StatisticsPass.again(known, table, sample, plan, limit, seed)
+                statistics = read_again.of_rows(progress, sure=same_rows)
+                if statistics is None and not isinstance(bins_of, Dataset):
                     warn_of_own_labels(known)
         # With `positive`, the other classes are not known before all labels are read.
         whole = positive is not None or table.labels.n_classes > 2

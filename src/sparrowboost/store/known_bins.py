@@ -24,7 +24,7 @@ def opened(bins_of: Any) -> Any:
 
 
 class SameRows(NamedTuple):
-    """As `bins_of`: a model that was trained on the same rows.
+    """As `bins_of`: a model that was trained on the same rows, as is known.
 
     They must not have their own labels in its statistics of categories.
     """
@@ -66,12 +66,13 @@ def category_names(binning: Binning) -> list[str]:
 
 
 def warn_of_own_labels(binning: Binning) -> None:
-    """Warn that rows which a model was trained on are not to be used again with its statistics."""
+    """Warn that some rows which a model was trained on are not to be among others."""
     if binning.statistics:
         log.warning(
-            "the model has statistics of the labels by category (of %s): its training rows would "
-            "see their own labels; ingest other rows, or go on with the store that it was trained "
-            "on.", ", ".join(repr(some.column) for some in binning.statistics[:SHOWN]),
+            "the model has statistics of the labels by category (of %s): if some of these rows "
+            "are among those that it was trained on, they see their own labels; ingest new rows "
+            "alone, or append them to the store that it was trained on.",
+            ", ".join(repr(some.column) for some in binning.statistics[:SHOWN]),
         )  # fmt: skip
 
 

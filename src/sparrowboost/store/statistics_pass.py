@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from sparrowboost.readers.classes import ClassReader
 from sparrowboost.readers.formats import Kind
+from sparrowboost.readers.known_labels import ModelClasses
 from sparrowboost.readers.labels import LabelReader, OtherClassesError
 from sparrowboost.readers.table import CodedBlock, Table
 from sparrowboost.readers.targets import TargetReader
@@ -42,6 +43,8 @@ BLOCK_ROWS = 16_384
 LIMIT_SHARE = 8  # of the memory limit, for the sums of all columns
 # Of a column. A model file has 10 bytes for each of the more frequent ones, as text 14.
 MIN_CATEGORIES, MAX_CATEGORIES = 2_000, 2_000_000
+# By which means of the same rows may differ. Extreme numbers are cut off, where a sample says so.
+MEAN_SLACK, CLIP_SLACK = 1e-9, 0.01  # the latter of the range that is left
 
 Floats = npt.NDArray[np.float64]
 
@@ -157,13 +160,30 @@ class StatisticsPass:
         columns = [some.column for some in known]
         return cls(columns, table, sample, plan, limit, seed, known)
 
-    def of_rows(self, progress: Progress) -> RowStatistics | None:
-        """The statistics of the rows, without those for others."""
-        if not self.columns:
+    def of_rows(self, progress: Progress, *, sure: bool) -> RowStatistics | None:
+        """The statistics of the rows by fold; None if there are none, or these are other rows.
+
+        `sure`: these rows need not be compared with those that the known statistics are of.
+        """
+        if not self.columns or not (sure or self._may_be_same()):
             return None
         made = self.run(progress)
         release()
+        if not (sure or self._are_same([whole for whole, _ in made])):
+            return None
         return RowStatistics({whole.column: folded for whole, folded in made}, self.seed)
+
+    def _may_be_same(self) -> bool:
+        """Whether the number of rows, if the source tells it, is that of the known statistics."""
+        source, known = self.table.source, {some.made_of.rows for some in self.known}
+        return not source.exact_rows or known == {source.n_rows}
+
+    def _are_same(self, made: Sequence[CategoryStatistics]) -> bool:
+        low, high = self.sample.clip
+        is_target = isinstance(self.table.labels, TargetReader)
+        slack = CLIP_SLACK * (high - low) if is_target else MEAN_SLACK
+        pairs = zip(made, self.known, strict=True)
+        return all(new.made_of.is_like(old.made_of, slack) for new, old in pairs)
 
     def run(self, progress: Progress) -> list[tuple[CategoryStatistics, FoldedStatistics]]:
         """The statistics of the columns that have any: for other rows, and for these."""
@@ -184,7 +204,7 @@ class StatisticsPass:
         """Statistics of columns that are read together."""
         features: dict[str, Kind] = dict.fromkeys(columns, "category")
         table = replace(self.table, features=features, labels=labels, offset=None)
-        means = means_of(labels, self.sample)
+        means = means_of(labels, self.sample, self.known)
         most = self.max_categories(len(means.names))
         all_sums = [FoldSums(name, len(means.names), most) for name in columns]
         totals, n_rows = np.zeros(1 + len(means.names)), 0
@@ -236,20 +256,28 @@ def _add(block: CodedBlock, folds: npt.NDArray[np.uint8], values: Floats, sums: 
     sums.add(CodedWords.of(sums.column, block.batch.column(sums.column)), folds, values)
 
 
-def means_of(labels: LabelReader, sample: LabelSample) -> Means:
-    """What statistics are means of, for such labels."""
+def means_of(
+    labels: LabelReader, sample: LabelSample, known: Sequence[CategoryStatistics] = ()
+) -> Means:
+    """What statistics are means of, for such labels: `known` ones have the same classes."""
     if isinstance(labels, TargetReader):
         low, high = sample.clip
         return Means(["mean"], lambda block: [np.clip(_targets(block), low, high)])
     if isinstance(labels, ClassReader):
         rows = sample.rows
-        known = labels.known
-        codes = sorted(range(len(known)), key=lambda code: -rows[known[code]])[:MAX_MEANS]
-        return Means(
-            [f"share of {known[code]}" for code in codes],
-            lambda block: [_targets(block) == code for code in codes],
-        )
-    return Means(["mean"], lambda block: [block.codes], flips=True)
+        classes: Sequence[Any] = labels.known
+        codes = sorted(range(len(classes)), key=lambda code: -rows[classes[code]])[:MAX_MEANS]
+    elif isinstance(labels, ModelClasses):
+        classes = labels.classes
+        shares = known[0].names[:-1]
+        marks = [f"(share of {label})" for label in classes]
+        codes = [code for name in shares for code, mark in enumerate(marks) if mark in name]
+    else:
+        return Means(["mean"], lambda block: [block.codes], flips=True)
+    return Means(
+        [f"share of {classes[code]}" for code in codes],
+        lambda block: [_targets(block) == code for code in codes],
+    )
 
 
 def _targets(block: CodedBlock) -> npt.NDArray[np.float64]:
