@@ -2,16 +2,20 @@
 
     python benchmarks/bench_categories.py                  -> results/categories.json
     python benchmarks/bench_categories.py --task splice    -> results/categories_splice.json
-    python benchmarks/bench_categories.py --rows 300000 --trees 50 --seeds 1 --out x.json  (smoke)
+    python benchmarks/bench_categories.py --rows 100000 --seeds 1 --out x.json     (smoke)
 
     clicks    made, in the order of time: categories of 10, 1,000, 50,000 and 500,000 values, some
               of them rare and some new, whose effects add up on the scale of the log odds, and four
               numbers; the test rows are from the last tenth of the time. The loss of the true
               probabilities is in the results ("oracle")
     splice    candidate splice sites: the 6 and the 9 letters around each as one category each; the
-              model of chromosome 19 is tested on chromosome 21. It needs ../shared/data
+              model of random rows of chromosome 19 is tested on chromosome 21. It needs
+              ../shared/data
 
-Each contestant runs in a process of its own, loading included, one after the other:
+Each contestant runs in a process of its own, one after the other. Seconds are from the file to the
+model, loading and encoding included; imports and compilation are not: each has trained on 2,000
+rows before. The file of results is written after each seed, so that a run may be stopped; no seed
+is begun that would probably not end within `--minutes`.
 
     sparrow             from the file, in a memory limit
     sparrow-plain       the same without statistics of categories
@@ -19,7 +23,8 @@ Each contestant runs in a process of its own, loading included, one after the ot
     lightgbm-encoded    means of the target by category from four folds of the rows, and counts
     catboost            categories as such
 
-Trees and learning rates are equal; CatBoost has its default of 2**6 leaves, the others 31.
+Trees and learning rates are equal, and all have both cores; CatBoost has its default of 2**6
+leaves, the others 31. Else all have their defaults.
 """
 
 from __future__ import annotations
@@ -46,6 +51,7 @@ TEST_ROWS = 500_000
 TEST_FROM = 0.9  # of the time
 CONTESTANTS = ("sparrow", "sparrow-plain", "lightgbm", "lightgbm-encoded", "catboost")
 PACKAGES = ("sparrowboost", "lightgbm", "catboost", "numpy")
+MEASURES = ("loss", "auc", "seconds", "cpu_seconds", "peak_mb")
 LEAVES, DEPTH = 31, 6
 
 # Of each column of clicks: values, and the standard deviation of their effects.
@@ -124,7 +130,16 @@ def splice_files(folder: Path, rows: int, seed: int) -> dict[str, Any]:
 
 
 FILES = {"clicks": click_files, "splice": splice_files}
-ROWS = {"clicks": 3_000_000, "splice": 10_000_000}
+ROWS = {"clicks": 3_000_000, "splice": 3_000_000}
+WARM_UP = {"rows": 2_000, "trees": 2}
+
+
+def few_rows(path: str) -> str:
+    """A file of some rows of both classes, to warm up with."""
+    table, few = pq.read_table(path), Path(path).with_suffix(".few.parquet")
+    y, n = table["y"].to_numpy(), WARM_UP["rows"] // 2
+    pq.write_table(table.take(np.concatenate([np.flatnonzero(y == k)[:n] for k in (0, 1)])), few)
+    return str(few)
 
 
 def load(path: str) -> Rows:
@@ -142,6 +157,7 @@ def categorical(columns: dict[str, np.ndarray]) -> list[str]:
 
 def run_child(job: dict[str, Any]) -> dict[str, Any]:
     """Train, then measure on the test rows; seconds do not include that."""
+    LIBRARIES[job["contestant"]]({**job, "train": job["few"], "trees": WARM_UP["trees"]})
     start, cpu = time.perf_counter(), time.process_time()
     predict = LIBRARIES[job["contestant"]](job)
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
@@ -208,7 +224,8 @@ def lightgbm_encoded(job: dict[str, Any]) -> Predict:
             np.bincount(key, weight, width * FOLDS).reshape(width, FOLDS) for weight in (None, y)
         )
         n, s = count.sum(1), total.sum(1)
-        tables[name] = n, s
+        share = 1 - 1 / FOLDS  # so that means and counts of test rows mean the same
+        tables[name] = share * n, share * s
         others = n[value] - count[value, fold], s[value] - total[value, fold]
         made |= encoded(name, *others, prior)
         del made[name]
@@ -283,15 +300,19 @@ def measured(job: dict[str, Any]) -> dict[str, Any]:
     return {**job, **measure.run_child([__file__, "--child", json.dumps(job)])}
 
 
-def show(runs: list[dict[str, Any]], console: Console) -> None:
+def summarize(runs: list[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
+    """What was measured of each contestant, by seed."""
+    return {
+        name: {key: [run[key] for run in runs if run["contestant"] == name] for key in MEASURES}
+        for name in dict.fromkeys(run["contestant"] for run in runs)
+    }
+
+
+def show(summary: dict[str, dict[str, list[float]]], console: Console) -> None:
     """A line for each contestant, with the means over seeds."""
     table = Table("", "log loss", "AUC", "seconds", "CPU seconds", "peak MB")
-    for name in dict.fromkeys(run["contestant"] for run in runs):
-        mine = [run for run in runs if run["contestant"] == name]
-        mean = {
-            key: float(np.mean([run[key] for run in mine]))
-            for key in ("loss", "auc", "seconds", "cpu_seconds", "peak_mb")
-        }
+    for name, of in summary.items():
+        mean = {key: float(np.mean(values)) for key, values in of.items()}
         table.add_row(
             name, f"{mean['loss']:.5f}", f"{mean['auc']:.4f}", f"{mean['seconds']:.1f}",
             f"{mean['cpu_seconds']:.1f}", f"{mean['peak_mb']:.0f}",
@@ -308,6 +329,7 @@ def main() -> None:
     parser.add_argument("--trees", type=int, default=300)
     parser.add_argument("--rate", type=float, default=0.1)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=20, help="no seed is begun for longer")
     parser.add_argument("--memory", default="1GB")
     parser.add_argument("--only", nargs="+", choices=CONTESTANTS)
     parser.add_argument("--data", type=Path, default=Path("/tmp/sparrow-bench"))
@@ -321,31 +343,38 @@ def main() -> None:
     rows = args.rows or ROWS[args.task]
     how = {"trees": args.trees, "rate": args.rate, "memory": args.memory}
     args.data.mkdir(parents=True, exist_ok=True)
-    runs = []
-    for seed in range(args.seeds):
-        files = FILES[args.task](args.data, rows, seed)
-        oracle = files.pop("oracle")
-        if oracle is not None:
-            console.print(f"seed {seed}: the oracle's log loss is {oracle:.5f}")
-        for contestant in args.only or CONTESTANTS:
-            run = measured({"contestant": contestant, "seed": seed, **how, **files})
-            runs.append({key: v for key, v in run.items() if key not in files} | {"oracle": oracle})
-            console.print(seed, contestant, f"{run['seconds']:.1f} s", f"{run['loss']:.5f}")
-        for path in files.values():
-            Path(path).unlink()
-    show(runs, console)
     name = "categories.json" if args.task == "clicks" else f"categories_{args.task}.json"
-    given = " ".join(sys.argv[1:])
-    about = {
-        "command": f"python benchmarks/bench_categories.py {given}".strip(),
+    results = {
+        "command": measure.command(),
         "commit": measure.commit(),
         "machine": measure.machine(PACKAGES),
         "task": args.task,
         "rows": rows,
         **how,
     }
-    out = args.out or RESULTS / name
-    out.write_text(json.dumps({**about, "runs": runs}, indent=1) + "\n")
+    runs: list[dict[str, Any]] = []
+    start = time.monotonic()
+    for seed in range(args.seeds):
+        files = FILES[args.task](args.data, rows, seed)
+        oracle = files.pop("oracle")
+        files["few"] = few_rows(files["train"])
+        for contestant in args.only or CONTESTANTS:
+            run = measured({"contestant": contestant, "seed": seed, **how, **files})
+            runs.append({key: v for key, v in run.items() if key not in files} | {"oracle": oracle})
+            console.print(seed, contestant, f"{run['seconds']:.1f} s", f"{run['loss']:.5f}")
+        for path in files.values():
+            Path(path).unlink()
+        summary = summarize(runs)
+        measure.write_json(
+            args.out or RESULTS / name,
+            {**results, "seeds": seed + 1, "summary": summary, "runs": runs},
+        )
+        spent = time.monotonic() - start
+        if spent * (seed + 2) / (seed + 1) > 60 * args.minutes:
+            break
+    if oracle is not None:
+        console.print(f"the oracle's log loss is {oracle:.5f}")
+    show(summary, console)
 
 
 if __name__ == "__main__":

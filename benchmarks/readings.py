@@ -251,6 +251,22 @@ def _race(results: dict[str, Any], title: str, measure: str) -> str:
     return markdown(header, rows)
 
 
+def categories(results: dict[str, Any]) -> str:
+    """Of each contestant: loss, AUC, seconds and memory, as means over seeds, and their range."""
+    title = f"{results['rows'] / 1e6:g} M rows, {results['trees']:,} trees"
+    rows = [
+        [f"**{name}**" if name == "sparrow" else name, _span(of["loss"], ".5f"),
+         _span(of["auc"], ".4f"), *(_span(of[key], ".1f") for key in ("seconds", "cpu_seconds")),
+         f"{max(of['peak_mb']):,.0f}"]
+        for name, of in results["summary"].items()
+    ]  # fmt: skip
+    oracles = {run["oracle"] for run in results["runs"]} - {None}
+    if oracles:
+        rows.append(["the true probabilities", _span(sorted(oracles), ".5f"), "", "", "", ""])
+    header = [title, "log loss", "AUC", "seconds, loading included", "of processors", "peak MB"]
+    return markdown(header, rows)
+
+
 def _span(values: Sequence[float], form: str) -> str:
     """The mean, and the lowest and the highest."""
     if not values:
@@ -274,6 +290,8 @@ MAKERS = {
     "regression-quality": ("regression_quality", regression_quality),
     "classes": ("classes", classes),
     "classes-covertype": ("classes_covertype", classes),
+    "categories": ("categories", categories),
+    "categories-splice": ("categories_splice", categories),
     "small": ("small", small),
     "ingest": ("ingest", ingest),
     "covertype-figure": ("covertype", covertype),

@@ -27,6 +27,8 @@ SMALLER = (
     "regression-quality",
     "classes",
     "classes-covertype",
+    "categories",
+    "categories-splice",
 )
 OF_OTHERS = {"balanced-31", "balanced-noisy"}  # tasks of bench_balanced.py, in its two tables
 
@@ -199,6 +201,14 @@ def test_tables_of_the_smaller_benchmarks_have_the_numbers_of_their_files(tmp_pa
             ],
         },
     }
+    of = {"loss": [0.3, 0.31], "auc": [0.75, 0.77], "seconds": [4.0, 6.0], "cpu_seconds": [8, 9]}
+    results["categories"] = {
+        "command": "categories.py",
+        "rows": 3_000_000,
+        "trees": 300,
+        "summary": {"sparrow": {**of, "peak_mb": [800.0, 900.0]}},
+        "runs": [{"oracle": 0.28}, {"oracle": 0.29}],
+    }
     for name, result in results.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(result))
     texts = readings.blocks(tmp_path)
@@ -208,6 +218,11 @@ def test_tables_of_the_smaller_benchmarks_have_the_numbers_of_their_files(tmp_pa
     assert "| wide | train | 201 MB of 212 MB | asks for 601 MB | **killed** |" in texts["caps"]
     assert "1 of 2 held, 1 killed, none failed; 1 refused" in texts["caps"]
     assert texts["small"].endswith("`small.py`")
+    assert (
+        "| **sparrow** | 0.30500 (0.30000 to 0.31000) | 0.7600 (0.7500 to 0.7700) "
+        "| 5.0 (4.0 to 6.0) | 8.5 (8.0 to 9.0) | 900 |"
+    ) in texts["categories"]
+    assert "| the true probabilities | 0.28500 (0.28000 to 0.29000) |" in texts["categories"]
     assert texts["scan"] == readings.NOT_MEASURED
 
 
