@@ -323,6 +323,9 @@ def test_the_commands_know_statistics(table, tmp_path, capsys):
     assert "c (mean)" in capsys.readouterr().out
     assert not main(["importance", path, "--json"])
     assert "c (count)" in capsys.readouterr().out
+    assert not main(["export", path, "-o", str(tmp_path / "x.json")])
+    told = "Model.xgboost_frame makes the columns of statistics, 'c (mean)', 'c (count)'."
+    assert told in capsys.readouterr().out
     assert not main(
         ["ingest", data, "--label", "y", "-o", f"{store}2", "--no-category-statistics", "--json"]
     )

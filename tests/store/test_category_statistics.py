@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import pickle
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pytest
 
 import sparrowboost.store.fold_statistics as fold_statistics
 from constants import set_constants
-from sparrowboost import Dataset, ingest, train
+from sparrowboost import Dataset, ingest, load_model, train
 from sparrowboost.store.bin_finder import find_thresholds
 from sparrowboost.store.category_statistics import CategoryStatistics, CodedWords, hash_words
 from sparrowboost.store.fold_statistics import N_FOLDS, SMOOTHING, FoldSums, folds_of
@@ -400,14 +401,64 @@ def test_effects_of_rare_categories_are_learned(rng):
     assert loss[False] > oracle + 0.07
 
 
-def test_appended_rows_have_the_statistics_that_rows_to_predict_have(rng, tmp_path):
-    ingest(made_table(rng), label="y", path=tmp_path / "s", verbose=0)
-    other = made_table(np.random.default_rng(8), 500)
-    before = rows_of(Dataset(tmp_path / "s"))
-    grown = ingest(other, append=tmp_path / "s", verbose=0)
-    assert (grown.n_rows, grown.n_features) == (ROWS + 500, 4)
-    bins = np.empty((500, 4), np.uint8)
+@pytest.mark.parametrize(
+    ("kind", "offset"),
+    [("two", None), ("two", "shift"), ("three", None), ("numbers", None), ("numbers", "shift")],
+)
+def test_appended_rows_have_the_statistics_that_rows_to_predict_have(kind, offset, tmp_path):
+    how = {"two": {}, "three": {"task": "classification"}, "numbers": {"task": "regression"}}[kind]
+
+    def some(seed, n):
+        rng = np.random.default_rng(seed)
+        table = made_table(rng, n, **({"shift": rng.normal(size=n)} if offset else {}))
+        y = table["y"].to_numpy() + (rng.random(n) < 0.3)
+        labels = {"two": table["y"], "three": pa.array(y), "numbers": pa.array(y / 2)}
+        return table.set_column(2, "y", labels[kind].cast(pa.float64()))
+
+    path = tmp_path / "s"
+    first = ingest(some(0, ROWS), label="y", offset=offset, path=path, verbose=0, **how)
+    model = train(first, n_estimators=2, verbose=0)
+    other = some(8, 500)
+    before = rows_of(first)
+    grown = ingest(other, append=path, verbose=0)
+    assert grown.feature_names == first.feature_names
+    bins = np.empty((500, grown.n_features), np.uint8)
     grown.binning.apply(other.combine_chunks().to_batches()[0], bins)
-    labels = other["y"].to_pylist()
-    added = [(row.tobytes(), label) for row, label in zip(bins, labels, strict=True)]
-    assert rows_of(Dataset(tmp_path / "s")) == sorted([*before, *added])
+    added = sorted(row.tobytes() for row in bins)
+    again = Dataset(path, verify=True)
+    after = rows_of(again)
+    assert (len(after), again.offset_name) == (ROWS + 500, offset)
+    left = Counter(row for row, _ in after)
+    left.subtract(Counter(row for row, _ in before))
+    assert sorted(left.elements()) == added
+    assert json.loads((path / "manifest.json").read_text())["version"] == 7
+    more = train(again, init_model=model, n_estimators=2, verbose=0)
+    more.save_model(tmp_path / "m.json")
+    assert load_model(tmp_path / "m.json").digest == more.digest
+
+
+def test_new_categories_of_appended_rows_are_told_as_drift(rng, tmp_path, caplog):
+    ingest(made_table(rng), label="y", path=tmp_path / "s", verbose=0)
+    new = made_table(np.random.default_rng(8), 900)
+    texts = [f"new {text}" if k < 600 else text for k, text in enumerate(new["c"].to_pylist())]
+    new = new.set_column(0, "c", pa.array(texts))
+    with caplog.at_level(logging.WARNING, "sparrowboost"):
+        grown = ingest(new, append=tmp_path / "s", verbose=0)
+    (drift,) = (d for d in grown.appended[0].features if d.name == "c (count)")
+    assert drift.large and drift.first_bin.now > 0.6 > 0.1 > drift.first_bin.before
+    assert "'c (count)' (PSI" in caplog.text
+
+
+def test_categories_that_come_and_go_with_time_are_learned():
+    rng, n, k = np.random.default_rng(5), 30_000, 2_000
+    time = np.sort(rng.random(n))  # the last tenth is to predict
+    value = (rng.geometric(1 / 150, n) + (time * k).astype(int)) % k
+    effect = rng.normal(0, 1.5, k)
+    y = (rng.random(n) < 1 / (1 + np.exp(-effect[value]))).astype(np.int64)
+    table = pa.table({"k": value, "y": y})
+    loss, n = {}, int(0.9 * n)
+    for on in (True, False):
+        dataset = ingest(table[:n], label="y", categorical=["k"], category_statistics=on, verbose=0)
+        model = train(dataset, n_estimators=30, verbose=0)
+        loss[on] = log_loss(y[n:], model.predict_proba(table[n:])[:, 1])
+    assert loss[True] < loss[False] - 0.02

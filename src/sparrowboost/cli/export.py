@@ -7,6 +7,8 @@ from typing import Any
 
 from sparrowboost.cli.options import add_command, add_format, reading
 
+SHOWN = 4  # columns of statistics
+
 
 def add_to(commands: Any) -> None:
     parser = add_command(
@@ -39,3 +41,9 @@ def run(args: argparse.Namespace) -> None:
     print(f"{args.output}: {model}")
     if model.offset_name is not None:
         print(f"its predictions need the offsets, {model.offset_name!r}, as XGBoost's base_margin.")
+    if columns := model.binning.names[len(model.binning.columns) :]:
+        shown = ", ".join(map(repr, columns[:SHOWN])) + ", ..." * (len(columns) > SHOWN)
+        print(
+            f"it has no table of categories: Model.xgboost_frame makes the columns of statistics, "
+            f"{shown}."
+        )
