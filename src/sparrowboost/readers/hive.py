@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -89,8 +89,3 @@ def to_scalar(value: str | None, type_: pa.DataType) -> pa.Scalar:
     if value is None:
         return pa.scalar(None, type_)
     return pa.scalar(value, pa.string()).cast(type_)
-
-
-def missing(have: Collection[str], keys: Mapping[str, pa.Scalar]) -> dict[str, pa.Scalar]:
-    """The columns in names of folders that a file does not have itself."""
-    return {name: value for name, value in keys.items() if name not in have}
