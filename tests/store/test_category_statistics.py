@@ -17,7 +17,13 @@ from constants import set_constants
 from sparrowboost import Dataset, ingest, load_model, train
 from sparrowboost.store.bin_finder import find_thresholds
 from sparrowboost.store.category_statistics import CategoryStatistics, CodedWords, hash_words
-from sparrowboost.store.fold_statistics import N_FOLDS, SMOOTHING, FoldSums, folds_of
+from sparrowboost.store.fold_statistics import (
+    N_FOLDS,
+    SMOOTHING,
+    FoldSums,
+    folds_of,
+    share_out,
+)
 from sparrowboost.views import split
 
 ROWS = 4_000
@@ -142,6 +148,27 @@ def test_too_many_categories_drop_the_rarest_ones(rng):
     kept = fold_statistics.find(hash_words(pa.array(frequent)), folded.keys, folded.slots)
     assert len(set(kept.tolist())) == 50
     assert (kept >= 0).all()
+
+
+def test_columns_of_few_categories_leave_room_to_those_of_many():
+    few, many, late = (FoldSums(name, 1, 1_000) for name in ("few", "many", "late"))
+    columns, rows = [few, many, late], 50
+    for block in range(40):
+        share_out(columns, 1_000)
+        assert sum(sums.most for sums in columns) <= 1_000
+        texts = [f"v{block}-{k}" for k in range(rows)]
+        for sums, values in (
+            (few, ["a", "b"] * (rows // 2)),
+            (many, texts),
+            (late, texts if block > 20 else ["a"] * rows),
+        ):
+            sums.add(words_of(values), folds_of(block * rows, rows, 0), np.ones((2, rows)))
+            assert sums.n_categories <= sums.peak <= sums.most
+        if block == 8:
+            assert not many.drops and many.n_categories == 450 > 1_000 // 3
+    assert sum(sums.peak for sums in columns) <= 1_000
+    assert (few.drops, many.drops, late.drops) == (False, True, True)
+    assert late.peak >= 166 - rows  # what was left to it
 
 
 @pytest.mark.parametrize("n", [20, 9_000])

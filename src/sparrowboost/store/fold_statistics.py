@@ -104,18 +104,24 @@ class FoldSums:
 
     Attributes
     ----------
+    most : int
+        Categories that may be kept for now, at most `max_categories`.
     n_categories : int
         That are kept.
+    peak : int
+        The most that were kept at any time: what memory was written to.
     drops : bool
         Whether some were dropped.
     """
 
     def __init__(self, column: str, n_targets: int, max_categories: int) -> None:
         self.column, self.n_categories, self.drops = column, 0, False
+        self.most, self.peak = max_categories, 0
         self._k = 1 + n_targets
         self._least = np.empty(0, np.uint64)  # the least of all hashes, ascending
         self._rows = self._checksum = 0
         # Pages that are never written to take no memory.
+        self.max_categories = max_categories
         self._hashes = np.zeros(max_categories, np.uint64)
         self._sums = np.zeros((max_categories, N_FOLDS, self._k))
         self._make_table(FIRST_CATEGORIES)
@@ -138,11 +144,12 @@ class FoldSums:
         from sparrowboost.kernels.categories import add_to_folds
 
         n_new = int(np.count_nonzero(find(words.hashes, self._keys, self._slots) < 0))
-        if self.n_categories + n_new > len(self._hashes):
+        if self.n_categories + n_new > self.most:
             self._drop_rarest(len(words.hashes))
         if LOAD * (self.n_categories + len(words.hashes)) > len(self._keys):
             self._make_table(self.n_categories + len(words.hashes))
         self._insert(words.hashes)
+        self.peak = max(self.peak, self.n_categories)
         self._keep_least(words.hashes)
         self._rows += len(words.codes)
         self._checksum = (self._checksum + words.checksum()) % 2**64
@@ -168,7 +175,7 @@ class FoldSums:
     def _drop_rarest(self, n_more: int) -> None:
         """Drop the rarest categories, so that there is room for some more."""
         n = self.n_categories
-        most = min(int(KEPT * len(self._hashes)), len(self._hashes) - n_more)
+        most = min(int(KEPT * self.most), self.most - n_more)
         count = self._sums[:n, :, 0].sum(1)
         rare = np.partition(count, n - most - 1)[n - most - 1]
         kept = np.flatnonzero(count > rare)
@@ -217,6 +224,18 @@ class FoldSums:
             self.column, tuple(names), thresholds, whole[n], hashes, whole[:n][order], made_of
         )
         return of_all, FoldedStatistics(self._keys, self._slots, folded)
+
+
+def share_out(all_sums: Sequence[FoldSums], total: int) -> None:
+    """Say how many categories each column may keep, of so many together.
+
+    Half of them is shared equally. The other half is for columns that have more.
+    """
+    own = total // (2 * len(all_sums))
+    more = [max(sums.peak - own, 0) for sums in all_sums]
+    free = max(total - own * len(all_sums) - sum(more), 0) // len(all_sums)
+    for sums, used in zip(all_sums, more, strict=True):
+        sums.most = min(own + used + free, sums.max_categories)
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from sparrowboost.store.fold_statistics import (
     RowStatistics,
     category_bytes,
     folds_of,
+    share_out,
 )
 from sparrowboost.store.label_sample import LabelSample, read_as_classes, read_as_two
 from sparrowboost.store.plan import IngestPlan
@@ -41,8 +42,8 @@ from sparrowboost.store.text_check import ALL_DIFFER, ID_ROWS
 
 BLOCK_ROWS = 16_384
 LIMIT_SHARE = 8  # of the memory limit, for the sums of all columns
-# Of a column. A model file has 10 bytes for each of the more frequent ones, as text 14.
-MIN_CATEGORIES, MAX_CATEGORIES = 2_000, 2_000_000
+# Of a column, the least as a mean. A model file has 10 bytes for each, as text 14.
+MIN_CATEGORIES, MAX_CATEGORIES = 4_000, 2_000_000
 # By which means of the same rows may differ. Extreme numbers are cut off, where a sample says so.
 MEAN_SLACK, CLIP_SLACK = 1e-9, 0.01  # the latter of the range that is left
 
@@ -205,11 +206,14 @@ class StatisticsPass:
         features: dict[str, Kind] = dict.fromkeys(columns, "category")
         table = replace(self.table, features=features, labels=labels, offset=None)
         means = means_of(labels, self.sample, self.known)
-        most = self.max_categories(len(means.names))
+        total = self.max_categories(len(columns), len(means.names))
+        most = min(total, MAX_CATEGORIES)
         all_sums = [FoldSums(name, len(means.names), most) for name in columns]
         totals, n_rows = np.zeros(1 + len(means.names)), 0
         row_bytes = max(table.source.row_bytes(table.read_columns), 1)
-        rows = min(self.plan.block_rows(row_bytes, BLOCK_ROWS), most // 2)
+        # A column has room for twice the categories of a block, see `share_out`.
+        room = min(total // (4 * len(columns)), most // 2)
+        rows = min(self.plan.block_rows(row_bytes, BLOCK_ROWS), room)
         with (
             closing(table.blocks(rows)) as blocks,
             ThreadPoolExecutor(min(self.plan.n_jobs, len(columns))) as pool,
@@ -217,6 +221,7 @@ class StatisticsPass:
             for block in blocks:
                 values = means.of(block)
                 folds = folds_of(block.row, len(block.codes), self.seed)
+                share_out(all_sums, total)
                 # Each column has its rows in order, whatever the number of threads.
                 for _ in pool.map(partial(_add, block, folds, values), all_sums):
                     pass
@@ -242,13 +247,13 @@ class StatisticsPass:
                 some.names, totals[1:] / totals[0], totals[0] / n_rows, lambda *_, c=cuts: next(c)
             )
 
-    def max_categories(self, n_targets: int) -> int:
-        """Categories of a column that are counted exactly.
+    def max_categories(self, n_columns: int, n_targets: int) -> int:
+        """Categories that are counted exactly, of some of the columns together.
 
         By the limit alone, where that allows it, so that the same limit gives the same statistics.
         """
         n_bytes = min(self.limit // LIMIT_SHARE, self.plan.sample_bytes) // len(self.columns)
-        return min(max(n_bytes // category_bytes(n_targets), MIN_CATEGORIES), MAX_CATEGORIES)
+        return n_columns * max(n_bytes // category_bytes(n_targets), MIN_CATEGORIES)
 
 
 def _add(block: CodedBlock, folds: npt.NDArray[np.uint8], values: Floats, sums: FoldSums) -> None:
