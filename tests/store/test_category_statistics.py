@@ -370,6 +370,25 @@ def test_other_labels_of_the_same_categories_are_other_rows(rng, caplog):
     assert "see their own labels" in caplog.text
 
 
+def test_bins_of_a_store_may_be_used_with_labels_of_another_kind(rng):
+    table = made_table(rng)
+    y = table["y"].to_numpy()
+    kinds = {"two": y, "three": np.array(["a", "b", "c"])[y + (np.arange(ROWS) % 3 == 0)]}
+    kinds["numbers"] = rng.normal(size=ROWS)
+    names = {name: pa.array(labels) for name, labels in kinds.items()}
+
+    def made(kind, **how):
+        task = "regression" if kind == "numbers" else "classification"
+        return ingest(table.set_column(2, "y", names[kind]), label="y", task=task, verbose=0, **how)
+
+    stores = {kind: made(kind) for kind in kinds}
+    pairs = [("two", "three"), ("two", "numbers"), ("three", "numbers"), ("numbers", "two")]
+    for of, kind in pairs:
+        other = made(kind, bins_of=stores[of])
+        assert other.binning.to_json() == stores[of].binning.to_json()
+        assert other.n_rows == ROWS
+
+
 def test_statistics_survive_a_pickle_and_json(rng):
     (some,) = ingest(made_table(rng), label="y", verbose=0).binning.statistics
     item = {"name": "c", **some.to_json()}

@@ -82,15 +82,7 @@ def make_statistics(
     """
     if not columns:
         return binning, None
-    read = StatisticsPass(columns, table, sample, plan, limit, seed)
-    try:
-        made = read.run(progress)
-    except OtherClassesError as error:
-        if error.many:
-            read_as_classes(table, sample)
-        else:
-            read_as_two(table)
-        made = read.run(progress)
+    made = StatisticsPass(columns, table, sample, plan, limit, seed).run(progress)
     release()
     if not made:
         return binning, None
@@ -170,7 +162,7 @@ class StatisticsPass:
             return None
         made = self.run(progress)
         release()
-        if not (sure or self._are_same([whole for whole, _ in made])):
+        if not made or not (sure or self._are_same([whole for whole, _ in made])):
             return None
         return RowStatistics({whole.column: folded for whole, folded in made}, self.seed)
 
@@ -187,7 +179,23 @@ class StatisticsPass:
         return all(new.made_of.is_like(old.made_of, slack) for new, old in pairs)
 
     def run(self, progress: Progress) -> list[tuple[CategoryStatistics, FoldedStatistics]]:
-        """The statistics of the columns that have any: for other rows, and for these."""
+        """The statistics of the columns that have any: for other rows, and for these.
+
+        None if known ones are of another kind of label.
+        """
+        try:
+            return self._run(progress)
+        except OtherClassesError as error:
+            if error.many:
+                read_as_classes(self.table, self.sample)
+            else:
+                read_as_two(self.table)
+            return self._run(progress)
+
+    def _run(self, progress: Progress) -> list[tuple[CategoryStatistics, FoldedStatistics]]:
+        n_features = len(means_of(self.table.labels, self.sample, self.known).names) + 1
+        if any(len(some.names) != n_features for some in self.known):
+            return []
         groups, source = [slice(None)], self.table.source
         if self.plan.columns is not None and (reading := source.reading(self.columns)) is not None:
             groups = self.plan.columns.parts(reading)
