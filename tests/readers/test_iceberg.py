@@ -22,6 +22,7 @@ from sparrowboost.readers.formats import OpenOptions, open_source
 pytest.importorskip("pyiceberg", reason="needs pyiceberg")
 sql = pytest.importorskip("pyiceberg.catalog.sql", reason="needs pyiceberg[sql-sqlite]")
 
+from pyiceberg.io.pyarrow import ArrowScan  # noqa: E402
 from pyiceberg.manifest import (  # noqa: E402
     DataFile,
     DataFileContent,
@@ -71,6 +72,25 @@ def test_the_current_snapshot_is_read_by_path_and_as_an_object(table, folder):
     check(table.scan(row_filter="w < 0.5"), LIVE.filter(pa.compute.less(LIVE["w"], 0.5)))
     newest = table.metadata_location.removeprefix("file://")
     check(newest, LIVE)
+
+
+def test_files_in_object_stores_are_fetched_one_after_the_other(table, monkeypatch):
+    table.append(OLD)
+    table.append(LIVE)
+    fetched, read = [], ArrowScan.to_record_batches
+
+    def fetch(self, tasks):
+        fetched.append(len(tasks))
+        return read(self, tasks)
+
+    monkeypatch.setattr(
+        "sparrowboost.readers.iceberg._local", lambda location: None
+    )  # as of s3://...
+    monkeypatch.setattr(ArrowScan, "to_record_batches", fetch)
+    whole = pa.concat_tables([LIVE, OLD, LIVE])
+    check(table, whole)
+    assert fetched == [1, 1, 1]
+    check(table.scan(row_filter="w < 0.5"), whole.filter(pa.compute.less(whole["w"], 0.5)))
 
 
 def test_a_snapshot_is_read_by_number_name_and_time(table, folder):

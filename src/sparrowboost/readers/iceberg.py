@@ -2,7 +2,7 @@
 
 Data files of which all rows are there are read by Sparrow's own reader, at random positions and in
 parts. Those with deleted rows, or whose columns have other types now, are read by pyiceberg, one
-after the other, and written to scratch.
+after the other, and written to scratch. So are those in object stores.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from sparrowboost.readers.base import ConcatenatedSource, GuardedSource, Source, read_errors, stamp
 from sparrowboost.readers.inmemory import from_table
-from sparrowboost.readers.ipc import spill, spill_stream
+from sparrowboost.readers.ipc import spill
 from sparrowboost.readers.lakes import HINT
 from sparrowboost.readers.mapped import MappedSource, alike
 from sparrowboost.readers.optional import first_line, need, reserve
@@ -143,12 +143,12 @@ def open_iceberg(scan: Any, name: str, options: OpenOptions) -> Source:
     schema = schema_to_pyarrow(scan.projection(), include_field_ids=False)
     if not tasks:
         return from_table(schema.empty_table(), name)
-    parts = []
+    parts = list[Source]()
     for task in tasks:
         file = _local(task.file.file_path)
-        if file is None:  # in an object store, which pyiceberg reads
-            reader = scan.to_arrow_batch_reader()
-            return spill_stream(reader, name, options.scratch, options.check)
+        if file is None:  # in an object store; pyiceberg would fetch all files at once
+            parts.append(_by_task(scan, task, schema, options))
+            continue
         if not file.exists():
             raise DataError(
                 f"{name}: its file {file} is gone; read a later snapshot, or where the table was "
