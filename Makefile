@@ -81,7 +81,7 @@ bench-full: .venv/installed-bench
 		$(BENCH) --task table50m bathymetry --memory $$memory --rates 0.3 --cap 1200 || exit 1; done
 	$(BIN)/python benchmarks/bench_report.py
 
-# Needs ../shared/data, an hour, and a quiet machine.
+# Needs ../shared/data, two hours, and a quiet machine.
 bench-learner: .venv/installed-bench
 	$(BIN)/python benchmarks/bench_rooms.py --task table10m splice covertype flights-mixed
 	$(BIN)/python benchmarks/bench_scan.py
@@ -89,6 +89,8 @@ bench-learner: .venv/installed-bench
 	$(BIN)/python benchmarks/bench_small.py --seeds 3
 	$(BIN)/python benchmarks/bench_defaults.py
 	$(BIN)/python benchmarks/bench_covertype.py --rate 0.3 --seeds 8
+	$(BIN)/python benchmarks/bench_categories.py
+	$(BIN)/python benchmarks/bench_categories.py --task splice
 
 .venv/created:
 	$(PYTHON) -m venv .venv
