@@ -101,8 +101,9 @@ class Params:
         predictions. Not for more than two classes. None: the constant with the lowest loss.
     sample_size : int or "auto"
         Rows in memory. "auto" takes all rows up to 80 million values, if they fit; otherwise it
-        starts with 32,768, and samples grow within the memory limit when fresh rows show that trees
-        overfit them. A number fixes the size.
+        starts with 32,768 (131,072 of numbers and of more than two classes), and samples grow
+        within the memory limit when fresh rows show that trees overfit them. A number fixes the
+        size.
     monotone_constraints : mapping, sequence or None
         Features whose effect has a sign: {name: 1 | -1 | 0}, or one such number per feature. 1: the
         score never falls when the feature grows and all others stay; -1: it never rises. Categories

@@ -29,7 +29,7 @@ from sparrowboost.runtime.budget import (
 )
 from sparrowboost.runtime.errors import MemoryLimitError
 from sparrowboost.runtime.memory import held
-from sparrowboost.sampling.schedule import FIRST_ROWS, Sizes
+from sparrowboost.sampling.schedule import FIRST_ROWS, FIRST_TARGETS, Sizes
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.reading import Expected
 
@@ -104,7 +104,8 @@ def plan_training(
     whole = n * whole_row_bytes(d, **row)
     if small and whole <= room:
         return _made(limit, fixed, valid_bytes, whole, Sizes(n, n, whole=True))
-    first, most = (FIRST_ROWS, n) if wanted == "auto" else (wanted, wanted)
+    auto = FIRST_TARGETS if targeted else FIRST_ROWS
+    first, most = (auto, n) if wanted == "auto" else (wanted, wanted)
     needed = {"validation": least_valid, f"two samples of {least:,} rows": pair * least}
     Budget(limit, {**fixed, LIBRARIES: libraries, **needed}).check()
     two = room // pair

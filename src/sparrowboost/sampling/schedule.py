@@ -19,7 +19,9 @@ from sparrowboost.sampling.sampler import Sampler
 from sparrowboost.sampling.weight_estimate import WeightEstimate
 
 FIRST_ROWS = 1 << 15  # of the first sample: early edges are large and need few rows
+FIRST_TARGETS = 1 << 17  # the same of numbers and of several classes, whose noise stays for long
 ROWS_PER_RULE = 500  # rows of a sample for each rule: with fewer, rules fit its noise
+TARGETS_PER_RULE = 1_000  # the same of numbers and of several classes
 MAX_FACTOR = 8.0  # of rows for each rule, where the sample is too small and cannot grow
 FULL_RATE = 0.3  # learning rate below which fewer rows suffice, by its root
 COST = 0.01  # the share of their gain that trees may lose to the noise of their sample
@@ -123,7 +125,8 @@ class SampleSchedule:
     def _use(self, sample: Sample) -> Sample:
         self._sample, self._rules = sample, 0.0  # rules that were fitted to it, of each class
         self._of_largest = self._largest  # whether no sample can be larger
-        self._rows_per_rule = ROWS_PER_RULE * min(self._rate / FULL_RATE, 1.0) ** 0.5
+        rows_per_rule = TARGETS_PER_RULE if self._sampler.targeted else ROWS_PER_RULE
+        self._rows_per_rule = rows_per_rule * min(self._rate / FULL_RATE, 1.0) ** 0.5
         # Noise of numbers and of several classes is not worth waiting for a sample that is larger.
         if (self._of_largest or self._sampler.targeted) and self._filled:
             lacking = self._needed / max(sample.n, 1)
