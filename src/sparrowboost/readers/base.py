@@ -25,6 +25,7 @@ import pyarrow as pa
 from sparrowboost.readers.arrays import from_numpy
 from sparrowboost.readers.columns import Kind, join_kinds, kind_of
 from sparrowboost.readers.files import Location
+from sparrowboost.readers.sparse import GuardedRows, JoinedRows, SparseRows, sparse_rows
 from sparrowboost.runtime.disk import read_all
 from sparrowboost.runtime.errors import DataError, RemoteError, StoreError
 from sparrowboost.runtime.remote import RemotePath
@@ -275,6 +276,10 @@ class GuardedSource:
     ) -> Iterator[pa.RecordBatch | DiscardSample]:
         return self._guarded(self._source.sample(columns, rows, rng))
 
+    def sparse_rows(self) -> SparseRows | None:
+        rows = sparse_rows(self._source)
+        return None if rows is None else GuardedRows(rows, self._guarded)
+
     def _guarded(self, items: Iterator[A]) -> Iterator[A]:
         with self._file.watch():
             for item in items:
@@ -309,10 +314,9 @@ class ConcatenatedSource:
         first = parts[0]
         self.name = first.name if len(parts) == 1 else f"{first.name} and {len(parts) - 1} more"
         self.columns = first.columns
-        names = set(first.columns)
         for part in parts[1:]:
             # Thousands of files may share one list of a million names.
-            if part.columns is not self.columns and set(part.columns) != names:
+            if part.columns is not self.columns and set(part.columns) != set(first.columns):
                 raise DataError(_differing_columns(first, part))
         self.parts = [part for part in parts if part.n_rows] or [first]
         self.n_rows = sum(part.n_rows for part in self.parts)
@@ -375,6 +379,11 @@ class ConcatenatedSource:
             if quota:
                 yield from part.sample(columns, int(quota), np.random.default_rng(seed))
                 yield PART_DONE
+
+    def sparse_rows(self) -> SparseRows | None:
+        rows = [sparse_rows(part) for part in self.parts]
+        known = [each for each in rows if each is not None]
+        return JoinedRows(known, self._quotas) if len(known) == len(rows) else None
 
     def _quotas(self, rows: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
         """How many rows to sample from each part, so that of many parts few are opened.

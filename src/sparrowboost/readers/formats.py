@@ -58,6 +58,7 @@ from sparrowboost.readers.orc import open_orc
 from sparrowboost.readers.packed import PACKED, member_of
 from sparrowboost.readers.parquet import ParquetFile
 from sparrowboost.readers.query import Query, is_cursor, open_cursor, open_query
+from sparrowboost.readers.sparse import Survey
 from sparrowboost.readers.text import plain
 from sparrowboost.runtime.disk import is_remote, local_path
 from sparrowboost.runtime.errors import DataError
@@ -66,8 +67,8 @@ from sparrowboost.runtime.remote import Options, RemotePath, of_filesystem
 
 __all__ = [
     "FORMATS", "Kind", "OpenOptions", "RowError", "Source", "categories", "check_apart",
-    "check_format", "expand", "files_of", "join_kinds", "kind_of", "numbers", "open_source",
-    "plain_words", "table_of",
+    "check_format", "expand", "files_of", "has_sparse_rows", "join_kinds", "kind_of", "numbers",
+    "open_source", "plain_words", "table_of",
 ]  # fmt: skip
 
 
@@ -86,6 +87,7 @@ class OpenOptions:
     text: Sequence[str] = ()  # columns of untyped files that are not converted
     needed: Sequence[str] = ()  # columns that a model has
     limit: int | None = None  # of memory, in bytes, if there is one
+    survey: Survey = field(default_factory=Survey)  # of all libsvm files
     # Gets a stream's columns, as a source without rows, before any row is fetched.
     check: Callable[[RandomAccessSource], object] = lambda source: None
 
@@ -118,7 +120,9 @@ FORMATS: dict[str, Callable[[Location, OpenOptions], Source]] = {
     "orc": lambda path, options: open_orc(
         local(path, options.scratch), str(path), options.scratch, options.check
     ),
-    "libsvm": lambda path, options: LibsvmFile(plain(path, options.scratch), str(path)),
+    "libsvm": lambda path, options: LibsvmFile(
+        plain(path, options.scratch), str(path), options.survey
+    ),
     "npy": lambda path, options: from_npy(local(path, options.scratch), str(path)),
 }
 TEXT_SUFFIXES = {
@@ -281,6 +285,14 @@ def _whole_file(fragment: Any, schema: pa.Schema) -> Source | None:
         return file
     columns = match_columns(own, schema, keys)
     return None if columns is None else MappedSource(file, columns)
+
+
+def has_sparse_rows(data: Any, read: ReadOptions) -> bool:
+    """Whether a source has sparse rows: a matrix of scipy's, or libsvm files."""
+    if hasattr(data, "tocsr"):
+        return True
+    paths = files_of(data, read.storage_options)
+    return bool(paths) and all((read.format or _format(path)) == "libsvm" for path in paths)
 
 
 def check_format(format: str | None) -> None:

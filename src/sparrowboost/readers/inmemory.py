@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparrowboost.readers.arrays import arrow_column, arrow_type, check_shape, field_types
-from sparrowboost.readers.base import RandomAccessSource, check_names
+from sparrowboost.readers.base import RandomAccessSource, check_names, random_runs
+from sparrowboost.readers.columns import Kind, kind_of
+from sparrowboost.readers.sparse import (
+    ENTRY_BYTES,
+    NumberedColumns,
+    SparseBatch,
+    SparseRows,
+    Survey,
+    number_of,
+)
 from sparrowboost.runtime.errors import DataError
+
+SURVEYED_ROWS = 8_192  # of a sparse matrix, looked at together
 
 
 def from_array(array: np.ndarray, name: str = "array") -> RandomAccessSource:
@@ -72,18 +84,65 @@ def _from_records(array: np.ndarray, name: str) -> RandomAccessSource:
     return RandomAccessSource(name, schema, len(array), read, in_memory=not _is_mapped(array))
 
 
-def from_sparse(matrix: Any, name: str = "sparse matrix") -> RandomAccessSource:
+def from_sparse(matrix: Any, name: str = "sparse matrix") -> SparseMatrix:
     """A scipy sparse matrix; absent values are zero."""
-    matrix = matrix.tocsr()
-    names = [f"f{j}" for j in range(matrix.shape[1])]
-    type_ = arrow_type(matrix.dtype, name)
-    index = {column: j for j, column in enumerate(names)}
+    return SparseMatrix(matrix.tocsr(), name)
 
-    def read(start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
-        rows = matrix[start:stop][:, [index[c] for c in columns]]
-        return _batch([arrow_column(a, type_) for a in rows.toarray(order="F").T], columns)
 
-    return RandomAccessSource(name, pa.schema([(c, type_) for c in names]), matrix.shape[0], read)
+class SparseMatrix(RandomAccessSource):
+    """A scipy matrix of compressed rows, of which a million columns take no memory."""
+
+    def __init__(self, matrix: Any, name: str) -> None:
+        self._matrix, self._type = matrix, arrow_type(matrix.dtype, name)
+        self._names = NumberedColumns(0, matrix.shape[1] - 1)
+        super().__init__(name, pa.schema([]), matrix.shape[0], self._dense)
+
+    @property
+    def columns(self) -> Sequence[str]:  # type: ignore[override]
+        return self._names
+
+    def kind(self, column: str) -> Kind:
+        return kind_of(column, self._type)
+
+    def _dense(self, start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
+        rows = self._matrix[start:stop][:, [number_of(c) for c in columns]]
+        return _batch([arrow_column(a, self._type) for a in rows.toarray(order="F").T], columns)
+
+    def sparse_rows(self) -> SparseRows:
+        return _MatrixRows(self._matrix)
+
+
+@dataclass(frozen=True)
+class _MatrixRows:
+    """The rows of a matrix as they are."""
+
+    matrix: Any
+
+    def survey(self) -> Survey:
+        survey = Survey()
+        for batch in self.blocks((), SURVEYED_ROWS):
+            survey.add(batch.start, batch.index)
+            survey.missing = survey.missing or bool(np.isnan(batch.value).any())
+        return survey
+
+    def row_bytes(self) -> float:
+        n_rows = max(self.matrix.shape[0], 1)
+        return ENTRY_BYTES * (self.matrix.nnz / n_rows + 1)
+
+    def blocks(self, others: Sequence[str], rows: int) -> Iterator[SparseBatch]:
+        for start in range(0, self.matrix.shape[0], rows):
+            yield self._read(start, start + rows)
+
+    def sample(self, rows: int, rng: np.random.Generator) -> Iterator[SparseBatch]:
+        for start, stop in random_runs(self.matrix.shape[0], rows, rng):
+            yield self._read(start, stop)
+
+    def _read(self, start: int, stop: int) -> SparseBatch:
+        rows = self.matrix[start:stop]
+        rows.sum_duplicates()  # a slice is a copy
+        index, value = rows.indices.astype(np.int32), rows.data.astype(np.float64)
+        none = pa.RecordBatch.from_struct_array(pa.nulls(rows.shape[0], pa.struct([])))
+        return SparseBatch(rows.indptr.astype(np.int64), index, value, none)
 
 
 def from_table(table: pa.Table, name: str = "table") -> RandomAccessSource:

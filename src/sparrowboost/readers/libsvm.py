@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -15,24 +15,20 @@ from sparrowboost.readers.arrays import from_numpy, strings, to_numpy
 from sparrowboost.readers.base import JoinedColumns, read_errors
 from sparrowboost.readers.columns import Kind
 from sparrowboost.readers.files import Location, open_binary, size_of, streaming_bytes
+from sparrowboost.readers.sparse import NumberedColumns, SparseBatch, Survey
 from sparrowboost.readers.text import CHUNK_BYTES, LongLineError, line_ranges
 from sparrowboost.runtime.errors import DataError
 
 READING_CHUNKS = 12  # memory for text, tokens and values of one chunk, in chunks
 LABEL = "label"  # the column that the first token of each line makes
-# Bins are dense: each feature takes a byte in every row.
+# Of each column, or of each that has some values, something is in memory.
 MAX_INDEX = 1_000_000
 MAX_LINE_BYTES = 1 << 25  # so many features take up to 26 bytes each
 NO_LINE = "is not a libsvm line (label index:value ...)"
 TOO_WIDE = (
-    f"has a feature index above {MAX_INDEX:,}, the maximum for a table of dense bins; renumber "
-    "the features, or hash them to fewer"
+    f"has a feature index above {MAX_INDEX:,}, the maximum; renumber the features, or hash them to "
+    "fewer"
 )
-
-
-def column_names(first: int, last: int) -> list[str]:
-    """The label, and features by their index."""
-    return [LABEL, *(f"f{i}" for i in range(first, last + 1))]
 
 
 def align(files: Sequence[LibsvmFile]) -> None:
@@ -41,7 +37,7 @@ def align(files: Sequence[LibsvmFile]) -> None:
     with_rows = [file for file in files if file.n_rows]
     if with_rows and last < 0:
         raise DataError(f"{with_rows[0].name}: no line has a feature (index:value).")
-    columns = column_names(first, last)
+    columns = NumberedColumns(first, last, (LABEL,), MAX_INDEX)
     for file in files:
         file.widen(first, last, columns)
 
@@ -65,9 +61,10 @@ class LibsvmFile(JoinedColumns):
     exact_rows = True
     in_memory = False
 
-    def __init__(self, path: Location, name: str) -> None:
+    def __init__(self, path: Location, name: str, survey: Survey | None = None) -> None:
         self.name = name
         self._path = path
+        self._seen = survey or Survey()  # which all files of a table share
         with read_errors(name):
             self._size = size_of(path)
             self.n_rows, low, self.last = self._survey()
@@ -77,10 +74,10 @@ class LibsvmFile(JoinedColumns):
         strings(["0"]).cast(pa.float64())
 
     @cached_property
-    def columns(self) -> list[str]:
-        return column_names(self.first, self.last)
+    def columns(self) -> Sequence[str]:
+        return NumberedColumns(self.first, self.last, (LABEL,), MAX_INDEX)
 
-    def widen(self, first: int, last: int, columns: list[str]) -> None:
+    def widen(self, first: int, last: int, columns: Sequence[str]) -> None:
         """Give this file the features of a wider table; those that it lacks are zero."""
         self.first, self.last = first, last
         self.columns = columns  # one list shared by all files
@@ -90,14 +87,16 @@ class LibsvmFile(JoinedColumns):
         n_rows, low, high = 0, 1, -1
         buffers = _TokenBuffers()
         for offset, data in self._all():
-            index, _ = self._tokens(data, offset, buffers)
-            n_rows += int(np.count_nonzero(index < 0))
-            features = index[index >= 0]
+            index, texts = self._tokens(data, offset, buffers)
+            start, features = _rows_of(index)
+            n_rows += len(start) - 1
             if len(features):
                 low, high = min(low, int(features.min())), max(high, int(features.max()))
             if high > MAX_INDEX:
                 row = int(np.count_nonzero(index[: index.argmax()] < 0)) - 1
                 self._refuse(offset, data, _start_of_row(data, row), TOO_WIDE)
+            self._seen.add(start, features)
+            self._seen.missing |= _may_have_nan(texts)
         return n_rows, low, high
 
     def _all(self) -> Iterator[tuple[int, bytes]]:
@@ -138,11 +137,44 @@ class LibsvmFile(JoinedColumns):
         for offset, data in self._ranges(wanted, rng):
             yield from self._dense(offset, data, columns, target, rows, buffers)
 
+    def sparse_rows(self) -> _LibsvmRows:
+        return _LibsvmRows(self)
+
+    def sparse_sample(self, rows: int, rng: np.random.Generator) -> Iterator[SparseBatch]:
+        wanted = self._size
+        if rows < self.n_rows:
+            wanted = round(rows * self._size / self.n_rows)
+        yield from self._sparse(self._ranges(wanted, rng), (), rows)
+
+    def sparse_blocks(self, others: Sequence[str], rows: int) -> Iterator[SparseBatch]:
+        yield from self._sparse(self._all(), others, rows)
+
+    def _sparse(
+        self, chunks: Iterator[tuple[int, bytes]], others: Sequence[str], rows: int
+    ) -> Iterator[SparseBatch]:
+        buffers = _TokenBuffers()
+        for offset, data in chunks:
+            index, texts = self._tokens(data, offset, buffers)
+            values = self._values(texts, offset, data)
+            labels = np.flatnonzero(index < 0)
+            for first in range(0, len(labels), rows):
+                last = min(first + rows, len(labels))
+                part = slice(labels[first], labels[last] if last < len(labels) else None)
+                start, features = _rows_of(index[part])
+                arrays = [from_numpy(values[labels[first:last]])] * len(others)
+                batch = pa.RecordBatch.from_arrays(arrays, list(others))
+                yield SparseBatch(start, features, values[part][index[part] >= 0], batch)
+
+    @property
+    def seen(self) -> Survey:
+        """What reading the file for its size has told, and that of the table's other files."""
+        return self._seen
+
     def _targets(self, columns: Sequence[str]) -> npt.NDArray[np.int64]:
         """The index of each feature among the wanted columns; for others, one past the end."""
         target = np.full(self.last + 1 - self.first, len(columns), np.int64)
         for j, column in enumerate(columns):
-            if column != LABEL:
+            if column != LABEL and int(column[1:]) <= self.last:
                 target[int(column[1:]) - self.first] = j
         return target
 
@@ -171,10 +203,7 @@ class LibsvmFile(JoinedColumns):
         buffers: _TokenBuffers,
     ) -> Iterator[pa.RecordBatch]:
         index, texts = self._tokens(data, offset, buffers)
-        try:
-            values = to_numpy(texts.cast(pa.float64()))
-        except pa.ArrowInvalid as error:
-            self._refuse(offset, data, self._find_bad(data), NO_LINE, str(error))
+        values = self._values(texts, offset, data)
         starts = np.flatnonzero(index < 0)
         for first in range(0, len(starts), rows):
             last = min(first + rows, len(starts))
@@ -188,6 +217,13 @@ class LibsvmFile(JoinedColumns):
                 for j, c in enumerate(columns)
             ]
             yield pa.RecordBatch.from_arrays(arrays, list(columns))
+
+    def _values(self, texts: pa.StringArray, offset: int, data: bytes) -> npt.NDArray[np.float64]:
+        """The number of each token."""
+        try:
+            return to_numpy(texts.cast(pa.float64()))
+        except pa.ArrowInvalid as error:
+            self._refuse(offset, data, self._find_bad(data), NO_LINE, str(error))
 
     def _find_bad(self, data: bytes) -> int:
         """Position of the first token that is not a number."""
@@ -216,6 +252,40 @@ class LibsvmFile(JoinedColumns):
         raise DataError(
             f"{self.name}: row {row} {what}: {line.decode(errors='replace')!r}. {why}".rstrip()
         )
+
+
+class _LibsvmRows(NamedTuple):
+    """The rows of a file as they are."""
+
+    file: LibsvmFile
+
+    def survey(self) -> Survey:
+        return self.file.seen
+
+    def row_bytes(self) -> float:
+        return self.file.seen.row_bytes
+
+    def blocks(self, others: Sequence[str], rows: int) -> Iterator[SparseBatch]:
+        return self.file.sparse_blocks(others, rows)
+
+    def sample(self, rows: int, rng: np.random.Generator) -> Iterator[SparseBatch]:
+        return self.file.sparse_sample(rows, rng)
+
+
+def _rows_of(
+    index: npt.NDArray[np.int32],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """Where the entries of each row are, and their features; of tokens with -1 for each label."""
+    labels = np.flatnonzero(index < 0)
+    start = np.append(labels, len(index)) - np.arange(len(labels) + 1)
+    return start, index[index >= 0]
+
+
+def _may_have_nan(texts: pa.StringArray) -> bool:
+    """Whether some texts may be that of no number: they have the letter n, as infinity does."""
+    _, ends, data = texts.buffers()
+    letters = np.frombuffer(data, np.uint8)[: np.frombuffer(ends, np.int32)[len(texts)]]
+    return bool(((letters | 32) == ord("n")).any())
 
 
 def _zeros(d: int, n: int) -> npt.NDArray[np.float64]:

@@ -35,6 +35,7 @@ from sparrowboost.readers.formats import (
 from sparrowboost.readers.labels import LabelReader, offsets, weights
 from sparrowboost.readers.libsvm import LABEL
 from sparrowboost.readers.npy import column_from_npy
+from sparrowboost.readers.sparse import NumberedColumns, NumberedKinds, SparseRows
 from sparrowboost.readers.targets import Target
 from sparrowboost.runtime.disk import is_remote, local_path
 from sparrowboost.runtime.errors import DataError
@@ -142,9 +143,10 @@ class Table:
     label: Column
     weight: Column | None
     labels: LabelReader
-    features: dict[str, Kind]
+    features: Mapping[str, Kind]
     categorical: frozenset[str] = frozenset()  # columns that the user called so
     offset: Column | None = None
+    sparse: SparseRows | None = None  # if its rows are to be read as they are
 
     @property
     def read_columns(self) -> list[str]:
@@ -168,8 +170,11 @@ class Table:
 
         `read`: how to read them, if not by `Source.blocks`.
         """
-        read = read or self.source.blocks
-        source = prefetch(read(self.read_columns, rows, only), AHEAD)
+        if self.sparse is not None:
+            source: Any = prefetch(self.sparse.blocks(self.others, rows), AHEAD)
+        else:
+            read = read or self.source.blocks
+            source = prefetch(read(self.read_columns, rows, only), AHEAD)
         with closing(source) as batches:
             for row, batch in self._numbered(batches, only):
                 with located(self.source, row):
@@ -297,13 +302,22 @@ def _find_columns(
             taken[column.name] = what
     left_out = {*taken, *(_name(source, c) for c in exclude)}
     categorical = {_name(source, c) for c in options.categorical}
-    wanted = source.columns if columns is None else [_name(source, c) for c in columns]
-    names = [c for c in dict.fromkeys(wanted) if c not in left_out]
-    if not names:
-        raise DataError(f"{source.name}: no column is left as a feature.")
-    features: dict[str, Kind] = {
-        c: "category" if c in categorical else source.kind(c) for c in names
-    }
+    every = source.columns
+    features: Mapping[str, Kind]
+    if (
+        isinstance(every, NumberedColumns)
+        and columns is None
+        and not categorical
+        and left_out == {*every.others}
+        and every.last >= every.first
+    ):
+        features = NumberedKinds(every, source.kind(every[-1]))  # there may be a million
+    else:
+        wanted = every if columns is None else [_name(source, c) for c in columns]
+        names = [c for c in dict.fromkeys(wanted) if c not in left_out]
+        if not names:
+            raise DataError(f"{source.name}: no column is left as a feature.")
+        features = {c: "category" if c in categorical else source.kind(c) for c in names}
     reader = labels(label_column.name)
     roles = source, label_column, weight_column, reader, features
     return Table(*roles, frozenset(categorical), offset)
