@@ -484,8 +484,8 @@ def test_a_store_of_two_classes_or_numbers_has_the_version_that_it_had(tmp_path)
 def test_a_later_version_is_refused(tmp_path):
     ingest(make_table(100), label="y", path=tmp_path / "s", verbose=0)
     manifest = tmp_path / "s" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"version": 4', '"version": 8'))
-    with pytest.raises(StoreError, match="store version 8, this Sparrow reads versions 2 to 7"):
+    manifest.write_text(manifest.read_text().replace('"version": 4', '"version": 9'))
+    with pytest.raises(StoreError, match="store version 9, this Sparrow reads versions 2 to 8"):
         Dataset(tmp_path / "s")
 
 

@@ -99,7 +99,7 @@ def test_only_stores_with_offsets_have_a_version_of_their_own(frame, tmp_path):
     moved["version"] = VERSIONS[-1] + 1
     (tmp_path / "moved" / "manifest.json").write_text(json.dumps(moved))
     with pytest.raises(
-        StoreError, match=r"has store version 8, this Sparrow reads versions 2 to 7"
+        StoreError, match=r"has store version 9, this Sparrow reads versions 2 to 8"
     ):
         Dataset(tmp_path / "moved")
 

@@ -40,6 +40,7 @@ class Pieces:
         self.classes, self.label_name, self.weighted = base.classes, base.label_name, base.weighted
         self.targeted, self.n_bands, self.target_span = False, 2, None
         self.task, self.n_classes, self.offset_name = "classification", 2, None
+        self.packing = None
         self._count()
 
     def _count(self):
@@ -127,6 +128,7 @@ class FewRows(Pieces):
         self.classes, self.weighted = (0, 1), False
         self.targeted, self.n_bands, self.target_span = False, 2, None
         self.task, self.n_classes, self.offset_name = "classification", 2, None
+        self.packing = None
         if runs:
             self._count()
         else:

@@ -60,6 +60,11 @@ def append_rows(
     with ExitStack() as stack:
         writer = stack.enter_context(StoreWriter(folder_of(store), append=True, run=run))
         base = writer.base
+        if base.packing is not None:
+            raise DataError(
+                f"{base.path}: has packed rows, as wide and sparse tables have; none can be "
+                "appended yet: ingest old and new rows together into a new store."
+            )
         lifetime = finished(store).lifetime if isinstance(store, Dataset) else None
         base.lifetime = lifetime
         if run is not None and run in writer.runs:

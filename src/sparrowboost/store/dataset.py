@@ -13,6 +13,7 @@ import numpy.typing as npt
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.store.appended import Appended
 from sparrowboost.store.binning import Binning
+from sparrowboost.store.packing import Packing
 from sparrowboost.store.storage import Block, BlockStorage
 from sparrowboost.store.stored import MANIFEST, manifest_crc, open_store
 
@@ -40,6 +41,9 @@ class Dataset:
     feature_names : list of str
     binning : Binning
         Thresholds and categories of each feature.
+    packing : Packing or None
+        Of a wide and sparse table, how the bins of a row are packed: those of some features are
+        ``packing.unpack(block.bins, features)``, an ascending array of their numbers.
     n_positive : int
         Rows of the positive label; 0 unless there are two classes.
     classes : tuple
@@ -110,12 +114,22 @@ class Dataset:
         return self.storage.binning
 
     @property
+    def packing(self) -> Packing | None:
+        """How rows are packed; None if each feature takes a byte."""
+        return self.storage.packing
+
+    @property
     def feature_names(self) -> list[str]:
         return self.binning.names
 
     @property
     def n_features(self) -> int:
         return len(self.binning.features)
+
+    @property
+    def bin_bytes(self) -> int:
+        """Bytes of the bins of a row."""
+        return self.n_features if self.packing is None else self.packing.width
 
     @property
     def label_name(self) -> str:

@@ -13,6 +13,13 @@ from sparrowboost.runtime.progress import log
 from sparrowboost.store.binning import WORK_DTYPES
 from sparrowboost.store.column_pass import ColumnPlan, least_reading, plan_columns
 from sparrowboost.store.shuffle import MIN_MEMORY, largest_block
+from sparrowboost.store.sparse import (
+    MIN_ENTRIES,
+    PACKED_FEATURE_BYTES,
+    VALUE_BYTES,
+    SparsePlan,
+    SparseTable,
+)
 from sparrowboost.store.stored import Layout
 
 # Second word of each seed: what the generator is for.
@@ -127,6 +134,33 @@ class IngestPlan:
         return plan
 
 
+def plan_sparse(limit: int, table: Table, sparse: SparseTable, n_jobs: int) -> IngestPlan:
+    """Divide the limit for a table whose rows are stored packed; a MemoryLimitError as above."""
+    rules, libraries = SparsePlan.make(limit), held()
+    reading, in_memory = table.source.reading_bytes(table.others), table.source.in_memory
+    features = PACKED_FEATURE_BYTES * int((sparse.survey.columns >= MIN_ENTRIES).sum())
+    features += sparse.survey.columns.nbytes
+    shuffle_bytes = max(MIN_MEMORY, limit // SHUFFLE_SHARE)
+    parts = {} if in_memory else {LIBRARIES: libraries, "reading": reading}
+    parts |= {
+        "features": features,
+        "long rows": sparse.shape(rules).tail_bytes,
+        "buffers": MIN_BUFFERS,
+    }
+    Budget(limit, parts).check()
+    blocks = 3 * blocks_in_flight(AHEAD, n_jobs) // 2
+    free = limit - sum(parts.values()) + MIN_BUFFERS - shuffle_bytes
+    block_bytes = max(1, min(MAX_BLOCK_BYTES, free // (2 * blocks)))
+    return IngestPlan(
+        block_bytes=block_bytes,
+        sample_bytes=rules.sample_values * VALUE_BYTES,
+        shuffle_bytes=shuffle_bytes,
+        n_bytes=reading + blocks * block_bytes + shuffle_bytes,
+        n_jobs=n_jobs,
+        columns=None,
+    )
+
+
 def training_parts(table: Table, shuffle_bytes: int, n_jobs: int) -> dict[str, int]:
     """What training on these rows will take, in addition to libraries."""
     layout, labels = layout_of(table), table.labels
@@ -149,11 +183,13 @@ def training_parts(table: Table, shuffle_bytes: int, n_jobs: int) -> dict[str, i
     )
 
 
-def layout_of(table: Table, n_features: int | None = None) -> Layout:
+def layout_of(
+    table: Table, n_features: int | None = None, packed_bytes: int | None = None
+) -> Layout:
     """How the rows of a table are laid out in a store, by default without statistics."""
     targeted, has_offset = table.labels.targeted, table.offset is not None
     d = n_features or len(table.features)
-    return Layout(d, table.weight is not None, targeted, has_offset)
+    return Layout(d, table.weight is not None, targeted, has_offset, packed_bytes)
 
 
 def sample_rows(n_features: int) -> int:

@@ -16,6 +16,7 @@ from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.drift import DriftMeter
 from sparrowboost.store.fold_statistics import RowStatistics
 from sparrowboost.store.label_sample import LabelSample, read_as_classes, read_as_two
+from sparrowboost.store.packing import Packer, Packing
 from sparrowboost.store.plan import IngestPlan, layout_of
 from sparrowboost.store.row_pass import RowPass
 from sparrowboost.store.stages import Stage, all_rows
@@ -37,6 +38,7 @@ class Expected(NamedTuple):
     largest_block: int  # rows, about
     n_classes: int  # in a sample, if there are more than two; 0 of numbers
     offset_name: str | None = None
+    packing: Packing | None = None
 
     @property
     def weighted(self) -> bool:
@@ -77,6 +79,8 @@ class Reading:
     meter : DriftMeter, optional
         Of rows that are appended to a store.
     statistics : RowStatistics, optional
+    packing : Packing, optional
+        How rows are packed, if the table is read as one of sparse rows.
     """
 
     table: Table
@@ -89,6 +93,7 @@ class Reading:
     seed: int
     meter: DriftMeter | None = None
     statistics: RowStatistics | None = None
+    packing: Packing | None = None
 
     def __post_init__(self) -> None:
         self._start(self.stages)
@@ -97,22 +102,27 @@ class Reading:
         """Prepare a pass over the rows."""
         table, labels, plan = self.table, self.table.labels, self.plan
         check_offset(table.offset is not None, labels.n_classes)
+        packed_bytes = None if self.packing is None else self.packing.width
         self.store.start(
             self.binning,
-            layout_of(table, len(self.binning.features)),
+            layout_of(table, len(self.binning.features), packed_bytes),
             n_rows=table.source.n_rows,
             stage_rows=max(stage.n_rows for stage in stages),
             memory=plan.shuffle_bytes,
             seed=self.seed,
             n_bands=labels.n_bands,
             largest_share=labels.largest_share,
+            packing=self.packing,
         )
+        packer = None
+        if self.packing is not None:
+            packer = Packer(self.packing, self.binning.column_names, table.source.name)
         row_bytes = self.row_bytes
         if plan.columns is not None:
             row_bytes = 2.0 * len(self.binning.features)  # bins by column, and by row
         rows = plan.block_rows(row_bytes, MAX_BLOCK_ROWS)
         of = table, self.binning, self.store, stages, rows
-        more = plan.columns, self.meter, self.statistics
+        more = plan.columns, self.meter, self.statistics, packer
         self._pass = RowPass(*of, plan.n_jobs, self.seed, *more)
 
     @property
@@ -122,7 +132,8 @@ class Reading:
         n_rows = sum(stage.n_rows for stage in self.stages)
         of = self.binning, layout.n_features, n_rows, layout
         offset = None if self.table.offset is None else self.table.offset.name
-        return Expected(*of, labels.n_bands, self.store.block_rows, labels.n_classes, offset)
+        known = labels.n_bands, self.store.block_rows, labels.n_classes, offset
+        return Expected(*of, *known, self.packing)
 
     def run(
         self,

@@ -22,6 +22,7 @@ from sparrowboost.store.column_pass import BinnedColumns, ColumnPlan
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.drift import DriftMeter
 from sparrowboost.store.fold_statistics import RowStatistics
+from sparrowboost.store.packing import Packer
 from sparrowboost.store.shuffle import Records
 from sparrowboost.store.stages import Stage
 from sparrowboost.store.writer import StoreWriter
@@ -52,6 +53,8 @@ class RowPass:
         Compares rows that are appended with those of the store.
     statistics : RowStatistics, optional
         Of the columns of which the binning has any.
+    packer : Packer, optional
+        Packs rows, if the table is read as one of sparse rows.
     """
 
     table: Table
@@ -64,13 +67,14 @@ class RowPass:
     columns: ColumnPlan | None = None
     meter: DriftMeter | None = None
     statistics: RowStatistics | None = None
+    packer: Packer | None = None
 
     def run(self, progress: Progress, stop: threading.Event) -> Iterator[Dataset | None]:
         """Read all rows: yields the data set after each stage, at last the finished one.
 
         None stands for a stage after which all rows have the same label or target.
         """
-        seen = SeenValues(self.binning)
+        seen = None if self.packer is not None else SeenValues(self.binning)
         labels, store = self.table.labels, self.store
         with progress.task("binning rows", self.table.source.n_rows) as task:
             with closing(self._fill_store(task, seen, stop)) as stages:
@@ -82,7 +86,10 @@ class RowPass:
                     yield store.snapshot(labels.order(), self._about()) if ready else None
             store.end_stage()
             order = labels.order()
-            seen.warn_of_empty()
+            if seen is not None:
+                seen.warn_of_empty()
+            if self.packer is not None:
+                self.packer.finish()
             if self.meter is None:
                 yield store.finish(order, self._about())
                 return
@@ -104,7 +111,9 @@ class RowPass:
             "sparrowboost": __version__,
         }
 
-    def _fill_store(self, task: Task, seen: SeenValues, stop: threading.Event) -> Generator[None]:
+    def _fill_store(
+        self, task: Task, seen: SeenValues | None, stop: threading.Event
+    ) -> Generator[None]:
         """Bin all rows and put them into the store; yields after each stage but the last."""
         only = [number for stage in self.stages for number in stage.only or ()] or None
         ends = [stage.n_rows for stage in self.stages] if only else []
@@ -119,10 +128,13 @@ class RowPass:
             closing(self.table.blocks(self.block_rows, only, read)) as blocks,
             closing(ordered_map(self._bin, blocks, self.n_jobs, self.n_jobs + AHEAD)) as results,
         ):
-            for records, codes in results:
+            for records, codes, tails in results:
+                if self.packer is not None and tails is not None:
+                    self.packer.take(records[:, : self.store.layout.bin_bytes], *tails)
                 self.store.put(records, codes)
                 task.advance(len(records), records.nbytes)
-                seen.add(records)
+                if seen is not None:
+                    seen.add(records)
                 if self.meter is not None:
                     self.meter.add(records, codes)
                 if stop.is_set():
@@ -137,21 +149,26 @@ class RowPass:
             name = self.table.source.name
             raise DataError(f"{name}: has fewer rows than it says; write it again.")
 
-    def _bin(self, block: CodedBlock) -> tuple[Records, npt.NDArray[np.uint8]]:
-        """A block as records, and its label codes or bands."""
+    def _bin(self, block: CodedBlock) -> tuple[Records, npt.NDArray[np.uint8], Any]:
+        """A block as records, its label codes or bands, and the tails of packed rows."""
         layout = self.store.layout
         records = np.empty((len(block.codes), layout.row_bytes), np.uint8)
         rows = None
         if self.statistics is not None:
             rows = self.statistics.of_rows(self.binning, block.row, len(block.codes))
-        with located(self.table.source, block.row):  # of bins that were found in other rows
-            self.binning.apply(block.batch, records[:, : layout.n_features], rows)
-        at = layout.n_features
+        bins, tails = records[:, : layout.bin_bytes], None
+        if self.packer is not None:
+            batch: Any = block.batch
+            tails = self.packer.pack(batch, bins)
+        else:
+            with located(self.table.source, block.row):  # of bins that were found in other rows
+                self.binning.apply(block.batch, bins, rows)
+        at = layout.bin_bytes
         for numbers in (block.weights, block.offsets, block.targets):
             if numbers is not None:
                 records[:, at : at + NUMBER_BYTES] = numbers[:, None].view(np.uint8)
                 at += NUMBER_BYTES
-        return records, block.codes
+        return records, block.codes, tails
 
 
 class SeenValues:

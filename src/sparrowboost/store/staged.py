@@ -19,6 +19,7 @@ from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.progress import Progress, make_progress
 from sparrowboost.store.appended import Appended
 from sparrowboost.store.dataset import Dataset
+from sparrowboost.store.packing import Packing
 from sparrowboost.store.reading import Expected, Reading
 from sparrowboost.store.storage import Block
 from sparrowboost.store.stored import open_store
@@ -70,11 +71,20 @@ class StagedRows:
         return len(self.stage_rows) > 1
 
     @property
+    def known(self) -> bool:
+        """Whether all that a memory plan depends on is known before any row is read."""
+        return self._reading.table.source.exact_rows
+
+    @property
     def expected(self) -> Expected:
         """What can be said of all rows without reading them."""
         return self._reading.expected
 
     # -- as any storage of blocks; most of it waits for all rows -----------------------------------
+
+    @property
+    def packing(self) -> Packing | None:
+        return self.expected.packing
 
     @property
     def task(self) -> str:

@@ -21,12 +21,13 @@ from sparrowboost.runtime.errors import DataError
 from sparrowboost.store.appended import Appended
 from sparrowboost.store.binning import Binning
 from sparrowboost.store.lookup import Bins
+from sparrowboost.store.packing import Packing
 
 
 class Block(NamedTuple):
     """Some rows of a data set, all of one band: a label, some classes, or a range of numbers."""
 
-    bins: Bins  # (n, d)
+    bins: Bins  # (n, d); of packed rows (n, width)
     label: npt.NDArray[np.uint8]  # (n,) 1 = positive; of targets, the band
     weight: npt.NDArray[np.float32] | None  # (n,)
     target: Target | None = None  # (n,) numbers to predict, or which of more than two classes
@@ -74,6 +75,11 @@ class BlockStorage(Protocol):
 
     @property
     def binning(self) -> Binning: ...
+
+    @property
+    def packing(self) -> Packing | None:
+        """How rows are packed; None if they have a byte for each feature."""
+        ...
 
     @property
     def label_name(self) -> str: ...

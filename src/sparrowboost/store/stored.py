@@ -5,6 +5,8 @@
                       float32 offset if there are offsets, and a float32 target if labels are
                       numbers, or the code of the class if there are more than two. The rows of a
                       block are in one or more runs of the file, see shuffle.py
+      tails-<id>.bin  of packed rows (packing.py), what does not fit into those that are long: where
+                      each tail ends, as int64, and their words
       manifest.json   the blocks: where they are, their bands and checksums, and the name of the
                       file. Written last, in one step: until then, an older store stays valid
       ingest.lock     only while an ingest is writing here
@@ -44,6 +46,7 @@ from sparrowboost.runtime.errors import StoreError
 from sparrowboost.store.appended import Appended
 from sparrowboost.store.binning import Binning
 from sparrowboost.store.lookup import Bins
+from sparrowboost.store.packing import WORD_BYTES, Packing, Shape, Tails
 from sparrowboost.store.shuffle import Records, Run, StoredBlock, file_bytes, permuted, read_block
 from sparrowboost.store.storage import Block, task_of_classes
 
@@ -54,12 +57,14 @@ CLASS_VERSION = 4  # of stores whose labels are of more than two classes
 OFFSET_VERSION = 5  # of stores whose rows have offsets
 APPENDED_VERSION = 6  # of stores of any rows to which others were appended
 STATISTICS_VERSION = 7  # of stores with statistics of categories, of any rows
+PACKED_VERSION = 8  # of stores of packed rows, which have no segments and no statistics
 VERSIONS = (
-    VERSION, TARGET_VERSION, CLASS_VERSION, OFFSET_VERSION, APPENDED_VERSION, STATISTICS_VERSION
+    VERSION, TARGET_VERSION, CLASS_VERSION, OFFSET_VERSION, APPENDED_VERSION, STATISTICS_VERSION,
+    PACKED_VERSION,
 )  # fmt: skip
 MANIFEST, LOCK, SCRATCH = "manifest.json", "ingest.lock", "scratch"
 PROGRESS = ("progress.npz", "progress.npz.tmp")  # of unfinished ingests by earlier versions
-ROWS = re.compile(r"rows-[0-9a-f]{8}\.bin")
+ROWS = re.compile(r"(rows|tails)-[0-9a-f]{8}\.bin")
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,12 @@ class Layout:
     weighted: bool
     targeted: bool = False
     offset: bool = False
+    packed_bytes: int | None = None  # of the bins of a row; a byte for each feature by default
+
+    @property
+    def bin_bytes(self) -> int:
+        """Bytes of the bins of a row."""
+        return self.n_features if self.packed_bytes is None else self.packed_bytes
 
     @property
     def n_extra(self) -> int:
@@ -78,7 +89,7 @@ class Layout:
 
     @property
     def row_bytes(self) -> int:
-        return self.n_features + NUMBER_BYTES * self.n_extra
+        return self.bin_bytes + NUMBER_BYTES * self.n_extra
 
 
 class Lifetime:
@@ -120,7 +131,11 @@ class StoredRows:
         self.label_name: str = manifest["label"]
         self._seed: int = manifest["random_state"]
         has_offset = self.offset_name is not None
-        self._layout = Layout(len(binning.features), self.weighted, self.targeted, has_offset)
+        self._packed: dict[str, Any] | None = manifest.get("packed")
+        shape = None if self._packed is None else Shape(*self._packed["shape"])
+        packed_bytes = None if shape is None else WORD_BYTES * shape.words
+        of_row = self.weighted, self.targeted, has_offset, packed_bytes
+        self._layout = Layout(len(binning.features), *of_row)
         self.n_bands = len(manifest["label_of"])
         self._files = [path / segment["file"] for segment in segments]
         self._blocks: list[StoredBlock] = []
@@ -143,6 +158,30 @@ class StoredRows:
     @cached_property
     def appended(self) -> tuple[Appended, ...]:
         return tuple(map(Appended.from_json, self._appended))
+
+    @cached_property
+    def packing(self) -> Packing | None:
+        """How rows are packed, if they are, with the tails of long ones."""
+        if self._packed is None:
+            return None
+        shape, order = Shape(*self._packed["shape"]), self._packed["order"]
+        packing = Packing(self.binning, shape, order, missing=self._packed["missing"])
+        if shape.tailed:
+            packing.tails = self._read_tails(**self._packed["tails"])
+        return packing
+
+    def _read_tails(self, file: str, n: int, words: int, crc32: int) -> Tails:
+        tails = Tails(np.empty(n + 1, np.int64), np.empty(words, np.uint16))
+        path = self.path / file
+        try:
+            with open(path, "rb", buffering=0) as source:
+                data = [part.view(np.uint8) for part in tails]
+                n_read = [source.readinto(part.data) for part in data]
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be read ({error.strerror}); ingest again.") from None
+        if n_read != [len(part) for part in data] or tails_crc(tails) != crc32:
+            raise StoreError(f"{path}: is damaged; ingest again.")
+        return tails
 
     @property
     def summary(self) -> str:
@@ -168,6 +207,8 @@ class StoredRows:
 
     def check_size(self) -> None:
         """A StoreError if a file is not as long as the manifest says."""
+        if self._packed is not None and self._packed["tails"] is not None:
+            assert self.packing is not None  # few bytes, so that they are read
         starts = [0, *self.segment_ends.tolist()]
         for file, start, stop in zip(self._files, starts, starts[1:], strict=False):
             try:
@@ -229,9 +270,14 @@ class StoredRows:
             if e == 0:
                 return records, extra
             order = np.arange(n, dtype=np.uint32)
-        bins = np.empty((n, self._layout.n_features), np.uint8)
+        bins = np.empty((n, self._layout.bin_bytes), np.uint8)
         gather_rows(records, order, bins, extra.view(np.uint8).reshape(n, NUMBER_BYTES * e))
         return bins, extra
+
+
+def tails_crc(tails: Tails) -> int:
+    """The checksum of a file of tails."""
+    return zlib.crc32(tails.words.view(np.uint8).data, zlib.crc32(tails.ends.view(np.uint8).data))
 
 
 def open_store(path: str | os.PathLike[str]) -> StoredRows:

@@ -28,6 +28,7 @@ from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.random_state import RandomState, check_seed
 from sparrowboost.store.appended import Appended
 from sparrowboost.store.dataset import Dataset
+from sparrowboost.store.packing import Packing
 from sparrowboost.store.storage import REGRESSION, Block
 
 MAX_DENOMINATOR = 1_000_000  # of a fraction of the rows: finer ones are rounded
@@ -229,6 +230,10 @@ class View:
         self.task, self.n_classes = base.task, base.n_classes
         self.targeted, self.n_bands = base.targeted, base.n_bands
         self.target_span = base.target_span
+
+    @property
+    def packing(self) -> Packing | None:
+        return self.base.packing
 
     @property
     def class_band(self) -> Counts:

@@ -50,6 +50,21 @@ def warm_up(kinds: Iterable[Kind]) -> None:
     gather_rows(byte, order, byte[:, :1].copy(), byte[:, :0].copy())
 
 
+def warm_up_sparse() -> None:
+    """Call the kernels of tables of sparse rows."""
+    from sparrowboost.kernels import packed
+
+    start, index, value = np.array([0, 1]), np.zeros(1, np.int32), np.ones(1)
+    one, byte = np.zeros(1, np.int64), np.zeros(1, np.uint8)
+    packed.count_entries(start, index, one.copy(), np.zeros(2, np.int64))
+    packed.sort_by_column(index, value, index, one.copy(), np.empty(1))
+    packed.find_cuts(value, start, one + 1, one, np.empty(3), one.copy())
+    of = start, index, value, index, start, value, byte
+    words = np.empty((1, 1), np.uint16), one.copy(), np.empty(0, np.uint16)
+    packed.pack_rows(*of, one + 1, one + 2, *words)
+    packed.bin_entries(*of, byte[None].copy())
+
+
 def warm_up_categories() -> None:
     """Call the kernels of statistics of categories."""
     from sparrowboost.kernels.categories import bin_by_fold

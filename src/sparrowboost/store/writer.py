@@ -7,6 +7,7 @@ import secrets
 import shutil
 import weakref
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from sparrowboost.runtime.errors import StoreError
 from sparrowboost.runtime.temporary import make_folder, only_here
 from sparrowboost.store.binning import Binning
 from sparrowboost.store.dataset import Dataset
+from sparrowboost.store.packing import Packing, Tails
 from sparrowboost.store.shuffle import Shuffle, StoredBlock
 from sparrowboost.store.stored import (
     APPENDED_VERSION,
@@ -33,6 +35,7 @@ from sparrowboost.store.stored import (
     LOCK,
     MANIFEST,
     OFFSET_VERSION,
+    PACKED_VERSION,
     PROGRESS,
     ROWS,
     SCRATCH,
@@ -47,6 +50,7 @@ from sparrowboost.store.stored import (
     open_store,
     read_manifest,
     segments_of,
+    tails_crc,
 )
 
 TEMPORARY = ".tmp"  # suffix of a file that is being written
@@ -199,7 +203,10 @@ class StoreWriter:
         names = self._names()
         in_use = set(names) - {self._rows.name} if MANIFEST in names else set()
         try:  # what is on disk: an interrupt may come just after the manifest was replaced
-            in_use = {segment["file"] for segment in segments_of(read_manifest(self.path))}
+            manifest = read_manifest(self.path)
+            in_use = {segment["file"] for segment in segments_of(manifest)}
+            tails = (manifest.get("packed") or {}).get("tails")
+            in_use |= set() if tails is None else {tails["file"]}
         except StoreError:  # missing, damaged or of a newer version: left until it is replaced
             pass
         for name in {self._rows.name, MANIFEST + TEMPORARY} if own else names:
@@ -230,6 +237,7 @@ class StoreWriter:
         seed: int,
         n_bands: int = 2,
         largest_share: float = 1.0,
+        packing: Packing | None = None,
     ) -> None:
         """Prepare for about `n_rows` rows, `stage_rows` in a stage, shuffled in `memory` bytes.
 
@@ -239,7 +247,7 @@ class StoreWriter:
             self._shuffle.close()
             self._rows.unlink()
             self._blocks, self.target_span = [], None
-        self._binning, self.layout = binning, layout
+        self._binning, self.layout, self._packing = binning, layout, packing
         width = layout.row_bytes
         check_room(self.path, n_rows * width)
         self._shuffle = Shuffle(self._rows, width, stage_rows, memory, seed, n_bands, largest_share)
@@ -300,6 +308,9 @@ class StoreWriter:
             version, span = TARGET_VERSION, {"target_span": self.target_span}
         if self.layout.offset:  # of which `about` has the name
             version, span = OFFSET_VERSION, {"targeted": self.layout.targeted, **span}
+        if self._packing is not None:
+            version = PACKED_VERSION
+            span = {"targeted": self.layout.targeted, "packed": self._about_packing(), **span}
         if self._binning.statistics:
             version, span = STATISTICS_VERSION, {"targeted": self.layout.targeted, **span}
         return {
@@ -316,6 +327,32 @@ class StoreWriter:
             "blocks": self._blocks,
         }
 
+    def _about_packing(self) -> dict[str, Any]:
+        """What the manifest says of how rows are packed."""
+        packing = self._packing
+        assert packing is not None
+        tails = None
+        if packing.shape.tailed:
+            ends, words = packing.tails
+            of_file = {"n": len(ends) - 1, "words": len(words), "crc32": tails_crc(packing.tails)}
+            tails = {"file": self._tails.name, **of_file}
+        order = packing.order.tolist()
+        return {
+            "shape": packing.shape, "order": order, "missing": packing.missing, "tails": tails
+        }  # fmt: skip
+
+    @property
+    def _tails(self) -> Path:
+        return self.path / self._rows.name.replace("rows", "tails")
+
+    def _write_tails(self, tails: Tails) -> None:
+        with guard_disk(self._tails, tails.n_bytes), open(self._tails, "xb") as file:
+            for part in tails:
+                file.write(part.view(np.uint8).data)
+            file.flush()
+            if not self._temporary:
+                os.fsync(file.fileno())
+
     def finish(self, label_of: npt.NDArray[np.uint8], about: dict[str, Any]) -> Dataset:
         """Write the manifest; the last stage has ended.
 
@@ -324,6 +361,8 @@ class StoreWriter:
         """
         assert self._shuffle is not None
         self._shuffle.finish(sync=not self._temporary)  # a temporary store survives no crash
+        if self._packing is not None and self._packing.shape.tailed:
+            self._write_tails(self._packing.tails)
         if self._append:
             sync_folder(self.path)  # the new file has its name before the manifest says so
         manifest = self._manifest(label_of, about)
