@@ -43,6 +43,7 @@ from sparrowboost.readers.inputs import (
 )
 from sparrowboost.readers.options import ReadKeywords, ReadOptions
 from sparrowboost.readers.query import Query
+from sparrowboost.readers.sparse import number_of
 from sparrowboost.readers.table import name_list
 from sparrowboost.report.history import History
 from sparrowboost.runtime.errors import DataError
@@ -571,6 +572,11 @@ class SparrowEstimator(BaseEstimator):  # type: ignore[misc]
         """(n_features_in_,) shares of the features, by `importance_type`."""
         check_is_fitted(self)
         shares = feature_importances(self.model_, self.importance_type)
-        own = np.zeros(len(self.model_.binning.columns))
-        np.add.at(own, self.model_.binning.column_of, shares)  # with those of statistics
-        return own
+        binning = self.model_.binning
+        own = np.zeros(len(binning.columns))
+        np.add.at(own, binning.column_of, shares)  # with those of statistics
+        if len(own) == self.n_features_in_:
+            return own
+        every = np.zeros(self.n_features_in_)  # of a sparse matrix, some columns are no features
+        every[[number_of(name) for name in binning.column_names]] = own
+        return every

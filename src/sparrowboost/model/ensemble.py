@@ -20,9 +20,11 @@ from sparrowboost.model.own_loss import OwnLoss
 from sparrowboost.model.regression import REGRESSION_LOSSES, RegressionLoss, regression_loss
 from sparrowboost.model.softmax import Softmax, softmax_of
 from sparrowboost.model.tree import Tree
+from sparrowboost.readers.sparse import number_of
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.store.binning import Binning
 from sparrowboost.store.lookup import Bins
+from sparrowboost.store.sparse import MIN_COLUMNS
 from sparrowboost.store.storage import check_offset
 
 Offsets = npt.NDArray[np.float32] | None  # (n,) of the rows of a block
@@ -110,6 +112,33 @@ class Ensemble:
         new = replace(self, trees=trees)
         vars(new)["_forest"] = forest
         return new
+
+    @property
+    def lean(self) -> Self:
+        """The same model of those features alone that its trees split on, if it has very many.
+
+        Where columns have numbers instead of names; rows to predict then need no others.
+        """
+        own = vars(self)
+        if "_lean" not in own:
+            own["_lean"] = self._made_lean() if self._is_wide else self
+        return own["_lean"]
+
+    @property
+    def _is_wide(self) -> bool:
+        binning = self.binning
+        if len(binning.columns) < MIN_COLUMNS or binning.statistics:
+            return False
+        return all(number_of(name) >= 0 for name in binning.column_names)
+
+    def _made_lean(self) -> Self:
+        used = np.unique(np.concatenate([[0], *(tree.feature for tree in self.trees)]))
+        columns = tuple(self.binning.columns[j] for j in used.tolist())
+        trees = [
+            replace(tree, feature=np.searchsorted(used, tree.feature).astype(np.int32))
+            for tree in self.trees
+        ]
+        return replace(self, binning=Binning(columns), trees=tuple(trees))
 
     def start_scores(self, n: int, offset: Offsets = None) -> npt.NDArray[np.float32]:
         """(n,) scores of rows before any tree; (n, K) of more than two classes.

@@ -24,7 +24,7 @@ from sparrowboost.model.metrics import (
     row_log_loss,
 )
 from sparrowboost.model.model import Model, check_model
-from sparrowboost.model.predict import BlockBudget, load_kernels
+from sparrowboost.model.predict import BlockBudget, lean_for, load_kernels
 from sparrowboost.model.regression import RegressionLoss, quantile
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.runtime.errors import DataError
@@ -186,7 +186,7 @@ def evaluate(
         storage_options=storage_options,
     )
     label = model.label_name if label is None else label
-    limit = None
+    model, limit = lean_for(model, data), None
     if memory_limit is not None:
         limit = apply_limit(memory_limit)
         load_kernels(model)

@@ -15,6 +15,7 @@ from sparrowboost.model.predict import (
     column_names,
     offset_choice,
     open_options,
+    sparse_reader,
 )
 from sparrowboost.readers.classes import KnownClasses
 from sparrowboost.readers.labels import LabelCoder, LabelReader, same_label
@@ -37,7 +38,7 @@ def read_labelled(
 
     Of a model of more than two classes, targets are indices in its `classes`.
     """
-    data, label, weight, offset = _parts_of(valid, ensemble.label_name)
+    data, label, weight, offset = parts_of(valid, ensemble.label_name)
     binning, loss = ensemble.binning, ensemble.regression
     with TemporaryFolder("valid", needed=False) as scratch:
         columns = column_names(binning, data)
@@ -46,7 +47,8 @@ def read_labelled(
 
         def plan_reading(table: Table) -> BlockPlan:
             check_kinds(binning, table.source, columns)
-            return budget.plan(table.source, table.read_columns, len(binning.features))
+            of_source = table.source, table.read_columns, len(binning.features)
+            return budget.plan(*of_source, table.sparse)
 
         table = open_table(
             data,
@@ -59,15 +61,20 @@ def read_labelled(
             offset=offset_choice(ensemble, offset),
             check=plan_reading,
         )
+        sparse = sparse_reader(table.source, binning, columns, table.others)
+        table.sparse = None if sparse is None else sparse.rows
         plan = plan_reading(table)
         row = 0
         reader = plan.reader(table.source, binning, columns, scratch, table.others)
         with closing(table.blocks(plan.rows, None, reader)) as blocks:
             for block in blocks:
-                batch, target = block.batch, block.targets
+                batch: Any = block.batch
+                target = block.targets
                 if loss is not None and target is not None and len(target):
                     loss.check(float(target.min()), float(target.max()), table.label.name)
-                if columns != binning.column_names and plan.columns is None:
+                if sparse is not None:
+                    batch = sparse.features(batch)
+                elif columns != binning.column_names and plan.columns is None:
                     batch = batch.select(columns).rename_columns(binning.column_names)
                 bins = FeatureBlock(batch, [], table.source, row).bins(binning)
                 yield Block(bins, block.codes, block.weights, target, block.offsets)
@@ -93,7 +100,7 @@ def check_others(labels: LabelCoder, classes: Sequence[Any], where: str) -> None
         )
 
 
-def _parts_of(valid: Any, label_name: str) -> tuple[Any, Any, Any, Any]:
+def parts_of(valid: Any, label_name: str) -> tuple[Any, Any, Any, Any]:
     """The source, its labels, weights and offsets."""
     if not isinstance(valid, tuple):
         return valid, label_name, None, None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,13 @@ from sparrowboost.model.forest import Forest, add_rounds
 from sparrowboost.readers.formats import OpenOptions, RowError, Source, check_format, open_source
 from sparrowboost.readers.labels import offsets
 from sparrowboost.readers.options import ReadOptions
+from sparrowboost.readers.sparse import (
+    NumberedColumns,
+    SparseBatch,
+    SparseRows,
+    number_of,
+    sparse_rows,
+)
 from sparrowboost.readers.table import (
     Column,
     ColumnLike,
@@ -40,10 +47,12 @@ from sparrowboost.store.column_pass import (
 )
 from sparrowboost.store.known_bins import check_kinds
 from sparrowboost.store.lookup import Bins
+from sparrowboost.store.packing import FeatureNumbers, Thresholds, has_numbers
 from sparrowboost.store.storage import check_offset
 from sparrowboost.store.warm_up import warm_up_columns
 
 A = TypeVar("A")
+E = TypeVar("E", bound=Ensemble)
 
 BLOCK_ROWS = 16_384
 MIN_BLOCK_ROWS = 1_024  # a memory limit must allow for these, or, where rows are long,
@@ -56,12 +65,55 @@ CLASS_BYTES = 12  # more of each of more than two classes: score, probability
 RESULT_BYTES = 16_000_000  # of a row group of predictions while it is written
 AHEAD = 2  # blocks that wait between reading and scoring
 KEPT_BYTES = 1 << 26  # of bins kept in memory from tree to tree
+SPARSE_BLOCK_BYTES = 8 << 20  # of a block of sparse rows, with their bins
+
+
+class SparseFeatures(NamedTuple):
+    """The features of a block of sparse rows."""
+
+    batch: SparseBatch
+    thresholds: Thresholds
+    numbers: FeatureNumbers
+
+    @property
+    def num_rows(self) -> int:
+        return self.batch.num_rows
+
+    def bins(self) -> Bins:
+        return self.thresholds.bins(self.batch, self.numbers)
+
+
+class SparseReader(NamedTuple):
+    """Reads the features of a model from sparse rows."""
+
+    rows: SparseRows
+    thresholds: Thresholds
+    numbers: FeatureNumbers
+
+    def features(self, batch: SparseBatch) -> SparseFeatures:
+        return SparseFeatures(batch, self.thresholds, self.numbers)
+
+
+def sparse_reader(
+    source: Source, binning: Binning, names: Sequence[str], others: Sequence[str]
+) -> SparseReader | None:
+    """What reads the features from columns of these names, if a source has sparse rows.
+
+    `others` are the columns that are read besides.
+    """
+    numbered = all(number_of(name) >= 0 for name in names)
+    if not numbered or any(number_of(name) >= 0 for name in others):
+        return None
+    rows = sparse_rows(source) if all(map(has_numbers, binning.features)) else None
+    return (
+        None if rows is None else SparseReader(rows, Thresholds.of(binning), FeatureNumbers(names))
+    )
 
 
 class FeatureBlock(NamedTuple):
     """A block of rows: features under the model's names, or binned; columns to keep; offsets."""
 
-    batch: pa.RecordBatch | BinnedBatch
+    batch: pa.RecordBatch | BinnedBatch | SparseFeatures
     kept: list[pa.Array]
     source: Source
     row: int  # the first one's number in the source
@@ -69,6 +121,8 @@ class FeatureBlock(NamedTuple):
 
     def bins(self, binning: Binning, order: Literal["C", "F"] = "C") -> Bins:
         """(n, d) bins of the features; an error names the row."""
+        if isinstance(self.batch, SparseFeatures):
+            return np.asarray(self.batch.bins(), order=order)
         bins = np.empty((self.batch.num_rows, len(binning.features)), np.uint8, order)
         try:
             binning.apply(self.batch, bins)
@@ -86,7 +140,7 @@ def stream_scores(
     offset: ColumnLike | Literal[False] = None,
 ) -> Iterator[npt.NDArray[np.float32]]:
     """Scores H of all rows of a source, in their order; (n, K) of more than two classes."""
-    choice = offset_choice(ensemble, offset)
+    choice, ensemble = offset_choice(ensemble, offset), lean_for(ensemble, data)
     rows = stream(ensemble.binning, data, ensemble.score, n_jobs, read, offset=choice)
     return (score for score, _ in rows)
 
@@ -104,6 +158,7 @@ def stream_leaves(
     """(n, trees) the leaf of each tree that rows end in, block by block in their order."""
     from sparrowboost.kernels.scores import apply_trees
 
+    ensemble = lean_for(ensemble, data)
     numbered = [
         replace(tree, value=np.arange(tree.n_leaves, dtype=np.float32)) for tree in ensemble.trees
     ]
@@ -133,7 +188,7 @@ def staged_scores(
     """
     with tempfile.SpooledTemporaryFile(KEPT_BYTES, prefix="sparrow-predict-") as kept:
         sizes, given = [], []
-        choice = offset_choice(ensemble, offset)
+        choice, ensemble = offset_choice(ensemble, offset), lean_for(ensemble, data)
         blocks = stream(ensemble.binning, data, lambda *block: block, n_jobs, read, offset=choice)
         for (bins, of_block), _ in blocks:
             kept.write(bins.data)
@@ -224,8 +279,16 @@ class BlockBudget:
         self._others = {"results": RESULT_BYTES} if others is None else others
         self._blocks = blocks_in_flight(AHEAD, n_jobs)
 
-    def plan(self, source: Source, columns: Sequence[str], n_features: int) -> BlockPlan:
+    def plan(
+        self,
+        source: Source,
+        columns: Sequence[str],
+        n_features: int,
+        sparse: SparseRows | None = None,
+    ) -> BlockPlan:
         """How to read these columns; a MemoryLimitError names a limit that suffices."""
+        if sparse is not None:
+            return self._plan_sparse(source, sparse, n_features)
         if self.limit is None:
             return BlockPlan(BLOCK_ROWS)
         # Texts may be long: what they take is measured.
@@ -245,6 +308,20 @@ class BlockBudget:
         Budget(self.limit, parts).check()
         free = self.limit - sum(parts.values()) + parts["blocks on the way"]
         return BlockPlan(min(BLOCK_ROWS, int(free / row_bytes)), apart)
+
+    def _plan_sparse(self, source: Source, rows: SparseRows, n_features: int) -> BlockPlan:
+        """How to read rows as they are: a block has the entries of its rows, and all bins."""
+        row_bytes = self._blocks * (rows.row_bytes() + n_features + STATE_BYTES)
+        most = max(1, min(BLOCK_ROWS, int(SPARSE_BLOCK_BYTES * self._blocks / row_bytes)))
+        if self.limit is None:
+            return BlockPlan(most)
+        least = max(1, min(MIN_BLOCK_ROWS, int(self._blocks * MIN_BLOCK_BYTES / row_bytes)))
+        parts = {**self._others, "blocks on the way": int(least * row_bytes)}
+        if not source.in_memory:
+            parts |= {LIBRARIES: held(), "reading": source.reading_bytes(())}
+        Budget(self.limit, parts).check()
+        free = self.limit - sum(parts.values()) + parts["blocks on the way"]
+        return BlockPlan(max(least, min(most, int(free / row_bytes))))
 
 
 def load_kernels(ensemble: Ensemble) -> None:
@@ -288,38 +365,68 @@ def read_features(
     keep: Sequence[str] = (),
     budget: BlockBudget | None = None,
     offset: OffsetChoice | None = None,
+    *,
+    by_column: bool = False,
 ) -> Iterator[FeatureBlock]:
-    """The columns that a model needs from any source that `ingest` reads, and others to keep."""
+    """The columns that a model needs from any source that `ingest` reads, and others to keep.
+
+    `by_column`: blocks are to have the values of columns, not only their bins.
+    """
     names, budget = column_names(binning, data), budget or BlockBudget(None, 1)
     offset = offset or OffsetChoice()
 
-    def plan_reading(source: Source) -> tuple[Column | None, list[str], BlockPlan]:
+    def plan_reading(
+        source: Source,
+    ) -> tuple[Column | None, list[str], SparseReader | None, BlockPlan]:
         column = offset.find(source, options)
         _check_columns(source, names, "which the model was trained on")
         _check_columns(source, keep, "which is to be kept")
         check_kinds(binning, source, names)
         others = [*keep, *([column.name] if column is not None and column.external is None else [])]
         columns = list(dict.fromkeys([*names, *others]))
-        return column, others, budget.plan(source, columns, len(binning.features))
+        sparse = None if by_column else sparse_reader(source, binning, names, others)
+        rows = None if sparse is None else sparse.rows
+        return column, others, sparse, budget.plan(source, columns, len(binning.features), rows)
 
     as_text = [name for name in keep if name != offset.name]
     options = open_options(binning, names, scratch, read, as_text, budget.limit)
     source = open_source(data, replace(options, check=plan_reading))
-    column, others, plan = plan_reading(source)
+    column, others, sparse, plan = plan_reading(source)
     columns = list(dict.fromkeys([*names, *others]))
-    blocks = plan.reader(source, binning, names, scratch, others)
+    batches: Iterator[Any]
+    if sparse is None:
+        read_blocks = plan.reader(source, binning, names, scratch, others)
+        batches = read_blocks(columns, plan.rows, None)
+    else:
+        batches = sparse.rows.blocks(others, plan.rows)
     row = 0
-    for batch in blocks(columns, plan.rows, None):
+    for batch in batches:
+        features: Any = batch
         kept, values = [batch.column(name) for name in keep], None
         if column is not None:
             with located(source, row):
                 values = offsets(column.name, column.values(batch, row))
-        if plan.columns is None:
-            batch = batch.select(names).rename_columns(binning.column_names)
-        yield FeatureBlock(batch, kept, source, row, values)
+        if sparse is not None:
+            features = sparse.features(batch)
+        elif plan.columns is None:
+            features = features.select(names).rename_columns(binning.column_names)
+        yield FeatureBlock(features, kept, source, row, values)
         row += batch.num_rows
     if column is not None:
         column.check_end(row, source)
+
+
+def lean_for(ensemble: E, data: Any) -> E:
+    """The ensemble of those features alone that its trees split on, where that does for the data.
+
+    The columns of an array may stand for all features of the model, in their order; and one that
+    lacks some is refused by their names.
+    """
+    if not hasattr(data, "shape") or not hasattr(data, "dtype"):
+        return ensemble.lean
+    own = ensemble.binning
+    lacks = any(number_of(name) >= data.shape[-1] for name in ensemble.lean.feature_names)
+    return ensemble if lacks or column_names(own, data) != own.column_names else ensemble.lean
 
 
 def column_names(binning: Binning, data: Any) -> list[str]:
@@ -333,7 +440,9 @@ def column_names(binning: Binning, data: Any) -> list[str]:
 
 
 def _check_columns(source: Source, names: Sequence[str], why: str) -> None:
-    found = set(source.columns)
+    found: Collection[str] = source.columns
+    if not isinstance(found, NumberedColumns):  # of which there may be a million
+        found = set(found)
     missing = [name for name in names if name not in found]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""

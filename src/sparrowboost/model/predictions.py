@@ -20,7 +20,7 @@ from pyarrow import types as pt
 from sparrowboost.model.ensemble import Offsets
 from sparrowboost.model.losses import log_odds, probability
 from sparrowboost.model.model import Model, check_model
-from sparrowboost.model.predict import load_kernels, offset_choice, stream
+from sparrowboost.model.predict import lean_for, load_kernels, offset_choice, stream
 from sparrowboost.model.softmax import class_probabilities
 from sparrowboost.readers.arrays import from_numpy, strings
 from sparrowboost.readers.formats import check_apart
@@ -258,6 +258,7 @@ def _batches(
     limit: int | None,
     offset: OffsetChoice,
 ) -> Generator[pa.RecordBatch]:
+    model = lean_for(model, data)
     work = _worker(model)
     for made, kept in stream(model.binning, data, work, n_jobs, read, keep, limit, offset):
         arrays = [*map(_plain, kept), *(made[name] for name in columns)]

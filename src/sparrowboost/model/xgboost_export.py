@@ -32,14 +32,20 @@ import pyarrow as pa
 
 from sparrowboost.model.ensemble import Ensemble
 from sparrowboost.model.file import mask_bits, shortest, write_file
-from sparrowboost.model.predict import read_features
+from sparrowboost.model.predict import lean_for, read_features
 from sparrowboost.model.tree import Tree, constant, goes_left
 from sparrowboost.readers.formats import numbers
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.runtime.errors import DataError, ModelFileError
 from sparrowboost.runtime.remote import output_target
 from sparrowboost.runtime.temporary import TemporaryFolder
-from sparrowboost.store.binning import Binning, CategoryFeature, Feature, NumberFeature
+from sparrowboost.store.binning import (
+    BinnedBatch,
+    Binning,
+    CategoryFeature,
+    Feature,
+    NumberFeature,
+)
 from sparrowboost.store.lookup import Bins
 
 SCHEMA = [3, 0, 0]  # the XGBoost version of the format; 2.1 and later read it
@@ -79,7 +85,8 @@ def write_xgboost(
     trees = ensemble.trees or (constant(0.0),) * ensemble.n_scores
     covers = [np.ones(tree.n_leaves) for tree in trees]
     if data is not None:
-        covers = _count_rows(binning, trees, data, read)
+        lean = lean_for(ensemble, data)
+        covers = _count_rows(lean.binning, lean.trees or trees, data, read)
     # Added in float32 and in the order of the trees, as in prediction.
     values = [tree.value for tree in trees]
     for k, base_score in enumerate(np.atleast_1d(np.asarray(ensemble.base_score, np.float32))):
@@ -327,8 +334,9 @@ def make_frame(binning: Binning, data: Any, read: ReadOptions) -> Any:
         raise DataError("xgboost_frame needs pandas; pip install pandas.") from None
     parts = []
     with TemporaryFolder("predict", needed=False) as scratch:
-        for block in read_features(binning, data, scratch, read):
+        for block in read_features(binning, data, scratch, read, by_column=True):
             bins = block.bins(binning, order="F")
+            assert isinstance(block.batch, pa.RecordBatch | BinnedBatch)
             part = np.empty(bins.shape, np.float32)
             for j, feature in enumerate(binning.features):
                 if isinstance(feature, NumberFeature) and j >= len(binning.columns):
