@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.store.binning import Binning, CategoryFeature
+from sparrowboost.store.packing import Packing
 
 TINY = 1e-300  # instead of 0
 ROUNDING = 1e-12  # of a sum of squares: less is cancellation
@@ -46,6 +47,12 @@ class Slots:
     @property
     def n_features(self) -> int:
         return len(self.n_bins)
+
+
+def packed_slots(packing: Packing) -> Slots:
+    """Slots of the evidence of packed rows: one of the whole leaf, then one for each code."""
+    n_bins = np.array([1, packing.n_codes], np.int64)
+    return Slots(np.array([0, 1], np.uint64), n_bins, np.zeros(2, np.uint8))
 
 
 class Evidence:

@@ -18,6 +18,7 @@ from sparrowboost.kernels.numbers import (
     add_to_cells,
     find_previous,
 )
+from sparrowboost.kernels.packed import add_packed_numbers
 from sparrowboost.learner.evidence import NumberEvidence, Slots
 from sparrowboost.learner.scanner import Blocks, Scanner
 from sparrowboost.model.regression import TOLERANCE
@@ -25,6 +26,7 @@ from sparrowboost.model.tree import Mask
 from sparrowboost.runtime.threads import WorkerPool
 from sparrowboost.sampling.number_sample import NumberSample
 from sparrowboost.sampling.sample import BLOCK_ROWS
+from sparrowboost.store.packing import Packing
 
 Floats = npt.NDArray[np.float64]
 
@@ -38,14 +40,26 @@ class NumberScanner(Scanner):
     sample: NumberSample
     heavy_tails = True
 
-    def __init__(self, slots: Slots, max_leaves: int, workers: WorkerPool) -> None:
-        super().__init__(slots, max_leaves, workers, curved=True)
+    def __init__(
+        self,
+        slots: Slots,
+        max_leaves: int,
+        workers: WorkerPool,
+        *,
+        packing: Packing | None = None,
+    ) -> None:
+        super().__init__(slots, max_leaves, workers, curved=True, packing=packing)
 
     def _make_evidence(self, slots: Slots) -> NumberEvidence:
         return NumberEvidence(slots)
 
     def _add_part(self, blocks: Blocks, leaf: int, evidence: Any) -> None:
         sample = self.sample
+        if self._packing is not None:
+            of = sample.g, sample.h, sample.u, sample.counted
+            rows = self._order, self._begin, self._count, blocks, BLOCK_ROWS, leaf
+            add_packed_numbers(*self._packed, *of, *rows, evidence.pairs, evidence.v)
+            return
         add_number_rows(
             self._bins,
             sample.g,

@@ -25,6 +25,7 @@ from sparrowboost.runtime.budget import (
     Budget,
     fixed_parts,
     pair_bytes,
+    sample_row_bytes,
     whole_row_bytes,
 )
 from sparrowboost.runtime.errors import MemoryLimitError
@@ -70,13 +71,20 @@ def plan_training(
     params = params.for_task(dataset.task, dataset.n_classes)
     n_scores = dataset.n_classes if dataset.n_classes > 2 else 1
     libraries = held()
-    d, n = dataset.n_features, dataset.n_rows
+    packing, n = dataset.packing, dataset.n_rows
+    listed = 0  # bytes of a row of the sample in use, that lists of rows by code take
+    if packing is None:
+        d, values = dataset.n_features, float(dataset.n_features)
+        n_slots = int(dataset.binning.n_bins.sum())
+    else:  # a byte more a row, for the feature that a leaf is split by
+        d, values, n_slots = packing.width + 1, packing.shape.values, packing.n_codes + 1
+        listed = packing.width + math.ceil(packing.n_codes / BLOCK_ROWS)
     n_extra, targeted = dataset.n_extra, dataset.targeted
     fixed = {
         LIBRARIES: max(libraries, min(ALLOWANCE, int(ALLOWANCE_SHARE * limit))),
         **fixed_parts(
             d,
-            int(dataset.binning.n_bins.sum()),
+            n_slots,
             dataset.largest_block,
             n_jobs,
             params.max_leaves,
@@ -86,9 +94,10 @@ def plan_training(
             n_scores=n_scores,
         ),
         **({"reading": reading} if reading else {}),
+        **({} if packing is None else {"long rows": packing.tail_bytes}),
     }
     row: dict[str, Any] = {"n_extra": n_extra, "targeted": targeted, "n_scores": n_scores}
-    pair, wanted = pair_bytes(d, **row), params.sample_size
+    pair, wanted = pair_bytes(d, **row) + listed, params.sample_size
     least = min(n, MIN_ROWS if wanted == "auto" else wanted)
     # Validation rows are thinned out where there is little room: samples may have the other half,
     # or what they need.
@@ -100,8 +109,8 @@ def plan_training(
     valid_bytes = min(watched * n_valid, limit // VALIDATION_SHARE, free // 2, free - pair * least)
     valid_bytes = max(valid_bytes, least_valid)
     room = free - valid_bytes
-    small = n * d <= WHOLE_VALUES if wanted == "auto" else wanted >= n
-    whole = n * whole_row_bytes(d, **row)
+    small = n * values <= WHOLE_VALUES if wanted == "auto" else wanted >= n
+    whole = n * ((whole_row_bytes if packing is None else sample_row_bytes)(d, **row) + listed)
     if small and whole <= room:
         return _made(limit, fixed, valid_bytes, whole, Sizes(n, n, whole=True))
     auto = FIRST_TARGETS if targeted else FIRST_ROWS

@@ -15,16 +15,25 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.kernels.evidence import add_curved_rows, add_leaf_sums, add_rows, add_squares
+from sparrowboost.kernels.packed import (
+    GROUP,
+    add_curved_packed_rows,
+    add_packed_rows,
+    count_codes,
+    index_block,
+    unpack_column,
+)
 from sparrowboost.kernels.partition import split_rows, start_rows
 from sparrowboost.kernels.scores import add_values
-from sparrowboost.learner.bundles import find_bundles
-from sparrowboost.learner.evidence import Evidence, Slots
+from sparrowboost.learner.bundles import Bundles, find_bundles
+from sparrowboost.learner.evidence import Evidence, Slots, packed_slots
 from sparrowboost.learner.interactions import Features
 from sparrowboost.model.forest import Forest
 from sparrowboost.model.tree import Mask, Tree, TreeBuilder
 from sparrowboost.runtime.budget import MAX_PARTS, PART_BYTES
 from sparrowboost.runtime.threads import WorkerPool
 from sparrowboost.sampling.sample import BLOCK_ROWS
+from sparrowboost.store.packing import Packing
 
 Blocks = npt.NDArray[np.int64]
 Columns = npt.NDArray[np.uint64]
@@ -32,6 +41,32 @@ Columns = npt.NDArray[np.uint64]
 # Work is cut into parts by its size, not by the number of threads, and the parts are added in
 # order, so that the sums, and the model, are the same for any number of threads.
 PART_VALUES = 1 << 18  # per part, if there are several: about 0.2 ms
+PART_CODES = 4  # values for each code of packed rows: the evidence of a part is cleared and added
+
+
+class RowIndex:
+    """The rows of a sample by code, block by block; a block is listed when it is first scanned.
+
+    Most splits of sparse rows send few of them to one side. These are found without looking at the
+    others.
+    """
+
+    def __init__(self, packed: tuple[Any, ...], n_blocks: int, n_codes: int) -> None:
+        self._packed, self._listed = packed, np.zeros(n_blocks, np.bool_)
+        counts = np.empty(n_blocks, np.int64)
+        count_codes(*packed, BLOCK_ROWS, counts)
+        self._ends = np.cumsum(counts)
+        start = np.zeros((n_blocks, n_codes // GROUP + 2), np.int32)
+        entries = np.empty(int(counts.sum()), np.uint16)
+        self.arrays = start, entries, self._ends - counts
+
+    def add(self, block: int) -> None:
+        """List the rows of a block, if they are not yet."""
+        if not self._listed[block]:
+            start, entries, base = self.arrays
+            own = entries[base[block] : self._ends[block]]
+            index_block(*self._packed, block, BLOCK_ROWS, start[block], own)
+            self._listed[block] = True
 
 
 class Scanner:
@@ -44,16 +79,25 @@ class Scanner:
     workers : WorkerPool
     curved : bool
         Whether evidence has the loss's curvature, at two additions a value, or weights alone.
+    packing : Packing, optional
+        How the rows of samples are packed, if they are.
     """
 
     heavy_tails = False  # whether a few rows may have most of the variance
 
     def __init__(
-        self, slots: Slots, max_leaves: int, workers: WorkerPool, *, curved: bool = False
+        self,
+        slots: Slots,
+        max_leaves: int,
+        workers: WorkerPool,
+        *,
+        curved: bool = False,
+        packing: Packing | None = None,
     ) -> None:
         self.slots, self._workers, self._curved = slots, workers, curved
-        self._max_leaves = max_leaves
-        self._make_room(slots)
+        self._max_leaves, self._packing = max_leaves, packing
+        self.bundles: Bundles | Packing | None = None
+        self._make_room(slots if packing is None else packed_slots(packing))
         self.cursor = 0
         self.rows_scanned = 0
 
@@ -72,19 +116,33 @@ class Scanner:
     def load(self, sample: Any, cursor: int = 0) -> None:
         """Scan this sample from now on, from this block."""
         self.sample, self.bundles = sample, None
+        if self._packing is not None:
+            self.bundles = self._packing
+            self._packed = self._packing.rows(sample.bins)
+            self._column = np.empty(sample.n, np.uint8)  # of the feature that a leaf is split by
+            self._index = RowIndex(self._packed, sample.n_blocks, self._packing.n_codes)
+            self._prepare(cursor)
+            return
+        bundles = None
         self._split_by, self._strides = sample.bins.reshape(-1), sample.bins.strides
         if sample.whole:
             # A split reads one column, three times as fast if that is contiguous. Evidence reads
             # rows; if those are packed in bundles, the plain ones are not needed.
             columns = np.ascontiguousarray(sample.bins.T)
             self._split_by, self._strides = columns.reshape(-1), columns.T.strides
-            self.bundles = find_bundles(columns.T, self.slots)
-        if self.bundles is None:
+            bundles = find_bundles(columns.T, self.slots)
+            self.bundles = bundles
+        if bundles is None:
             self._bins = sample.bins
         else:
             sample.bins = columns.T
-            self._bins = self.bundles.pack(sample.bins)
-            self._make_room(self.bundles.slots)
+            self._bins = bundles.pack(sample.bins)
+            self._make_room(bundles.slots)
+        self._prepare(cursor)
+
+    def _prepare(self, cursor: int) -> None:
+        """Make room for the leaves of the sample's rows."""
+        sample = self.sample
         self._order = np.empty(sample.n, np.uint16)
         shape = (sample.n_blocks, len(self.evidence))
         self._begin, self._count = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
@@ -106,9 +164,11 @@ class Scanner:
 
     def _columns_of(self, features: Features) -> Columns | None:
         """(m,) scanned columns that these features need, or None for all."""
+        if self._packing is not None:  # each row has some of the columns
+            return None
         wanted = np.zeros(self.slots.n_features, np.bool_)
         wanted[features] = True
-        if self.bundles is not None:
+        if isinstance(self.bundles, Bundles):
             wanted = self.bundles.columns_of(wanted)
         wanted[0] = True  # from the first one follows what a leaf weighs
         return None if wanted.all() else np.flatnonzero(wanted).astype(np.uint64)
@@ -163,6 +223,8 @@ class Scanner:
         """Bring blocks up to date and send their rows through the tree so far."""
         for block in blocks:
             self.sample.refresh(int(block), self._forest, self._n_trees)
+            if self._packing is not None:
+                self._index.add(int(block))
         begin, count = self._begin, self._count
         start_rows(self.sample.n, self._order, begin, count, blocks, BLOCK_ROWS)
         for node in range(self.tree.n_leaves - 1):
@@ -170,11 +232,8 @@ class Scanner:
 
     def _split(self, blocks: Blocks, spare: int, leaf: int, right: int) -> None:
         node = right - 1
-        row, column = self._strides
         split_rows(
-            self._split_by,
-            int(self.tree.feature[node]) * column,
-            row,
+            *self._bins_of(blocks, int(self.tree.feature[node])),
             self._order,
             self._begin,
             self._count,
@@ -185,6 +244,16 @@ class Scanner:
             self.tree.mask[node],
             self._spare[spare],
         )
+
+    def _bins_of(self, blocks: Blocks, feature: int) -> tuple[Any, int, int]:
+        """The bins of a feature in some blocks: array, index of the first row's, step."""
+        if self._packing is None:
+            row, column = self._strides
+            return self._split_by, feature * column, row
+        packing = self._packing
+        of = tuple(int(each[feature]) for each in (packing.first, packing.last, packing.zero))
+        unpack_column(*self._index.arrays, *of, blocks, BLOCK_ROWS, self._column)
+        return self._column, 0, 1
 
     def split(
         self, leaf: int, feature: int, mask: Mask, gain: float, *, final: bool = False
@@ -229,18 +298,32 @@ class Scanner:
         sample = self.sample
         rows = self._order, self._begin, self._count, blocks, BLOCK_ROWS, leaf
         at = self._scanned.offset, self._columns
-        if self._curved:
+        if self._packing is not None:
+            self._add_packed(rows, evidence)
+        elif self._curved:
             of = sample.label, sample.w, sample.u, sample.counted
             add_curved_rows(self._bins, *of, *rows, *at, evidence.pairs, evidence.v)
         else:
             hist, v = evidence.hist, evidence.v
             add_rows(self._bins, sample.label, sample.w, *rows, *at, hist, v)
 
+    def _add_packed(self, rows: tuple[Any, ...], evidence: Evidence) -> None:
+        sample = self.sample
+        if self._curved:
+            of = sample.label, sample.w, sample.u, sample.counted
+            add_curved_packed_rows(*self._packed, *of, *rows, evidence.pairs, evidence.v)
+        else:
+            hist, v = evidence.hist, evidence.v
+            add_packed_rows(*self._packed, sample.label, sample.w, *rows, hist, v)
+
     def _cut(self, blocks: Blocks, n_rows: int) -> list[Blocks]:
         """Blocks in parts of about equal work, at least PART_VALUES each."""
         columns = self._scanned.n_features if self._columns is None else len(self._columns)
-        values = n_rows * columns
-        n = max(1, min(len(self._parts), len(blocks), values // PART_VALUES))
+        values, least = n_rows * columns, PART_VALUES
+        if self._packing is not None:
+            values = int(n_rows * self._packing.shape.values)
+            least = max(least, PART_CODES * self._packing.n_codes)
+        n = max(1, min(len(self._parts), len(blocks), values // least))
         return [blocks] if n == 1 else np.array_split(blocks, n)
 
     def left_squares(self, leaf: int, feature: int, mask: Mask) -> float:
@@ -257,15 +340,15 @@ class Scanner:
         k: int,
     ) -> npt.NDArray[np.float64]:
         """(k,) sums over the rows of a leaf that a split would send left, by a kernel."""
-        row, column = self._strides
         parts = self._cut(self._blocks, self._rows[leaf])
         sums = np.zeros((len(parts), k))
-        given = self._split_by, feature * column, row, *of, self._order, self._begin, self._count
-        jobs = [
-            partial(add, *given, part, BLOCK_ROWS, leaf, mask, own)
-            for part, own in zip(parts, sums, strict=True)
-        ]
-        self._workers.run(jobs)
+        given = *of, self._order, self._begin, self._count
+
+        def work(part: Blocks, own: npt.NDArray[np.float64]) -> None:
+            bins = self._bins_of(part, feature)
+            add(*bins, *given, part, BLOCK_ROWS, leaf, mask, own)
+
+        self._workers.run([partial(work, part, own) for part, own in zip(parts, sums, strict=True)])
         return sums.sum(0)
 
     def leaf_sums(self) -> npt.NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -244,6 +245,21 @@ def plan_while_reading(
         return None
     large = plan.sizes.most >= min(LARGE_SAMPLE, staged.n_rows)
     return plan if large and not plan.sizes.whole else None
+
+
+def plan_before_reading(
+    staged: StagedRows, params: Params, limit: int, n_jobs: int, valid: Any
+) -> TrainPlan:
+    """The memory plan from what is known of rows before they are read.
+
+    The largest block is of the label that has more rows, at least half of them.
+    """
+    expected = staged.expected
+    try:
+        return plan_training(expected, params, limit, n_jobs, valid)
+    except MemoryLimitError:
+        half = expected._replace(largest_block=math.ceil(expected.largest_block / 2))
+        return plan_training(half, params, limit, n_jobs, valid)
 
 
 def fewest(dataset: Dataset) -> int:

@@ -24,12 +24,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sparrowboost.kernels.packed import best_packed_split
 from sparrowboost.kernels.splits import best_edge, best_split
 from sparrowboost.learner.bundles import Bundles
 from sparrowboost.learner.evidence import Evidence, Slots
 from sparrowboost.learner.interactions import Features
 from sparrowboost.learner.monotone import FREE, Bounds, Floats, Monotone
 from sparrowboost.model.tree import MASK_WORDS, Mask
+from sparrowboost.store.packing import Packing
 
 SIGMA = 1e-3  # probability that a false split of a leaf is ever proved (paper, appendix B)
 RHO = 0.3  # the share of the empirical edge that must be certain; see docs/parameters.md
@@ -165,7 +167,7 @@ class SplitFinder:
         unit: float,
         min_weight: float,
         heaviest: float = 0.0,
-        bundles: Bundles | None = None,
+        bundles: Bundles | Packing | None = None,
         bounds: Bounds = FREE,
         fitted: Floats | None = None,
         features: Features | None = None,
@@ -173,9 +175,9 @@ class SplitFinder:
         """The best split, or None if no split leaves weight on both sides.
 
         An ordinary row weighs `unit`, the heaviest of the sample `heaviest`. The evidence may be of
-        bundles. Values of the sides are kept within `bounds`. `fitted` (d,) is how much of the
-        noise of a feature's categories earlier trees have fitted, per unit of V. `features` (m,)
-        are those to split on; all by default.
+        bundles, or of packed rows. Values of the sides are kept within `bounds`. `fitted` (d,) is
+        how much of the noise of a feature's categories earlier trees have fitted, per unit of V.
+        `features` (m,) are those to split on; all by default.
         """
         w0, w1 = evidence.weights.tolist()
         v, weight = evidence.variance, w0 + w1
@@ -183,24 +185,31 @@ class SplitFinder:
             return None
         mask = np.empty(MASK_WORDS, np.uint64)
         found = self._found
-        noise = np.full(self._slots.n_features, self._charge * v / weight)
-        hist = evidence.hist if bundles is None else bundles.unpack(evidence.hist)
-        best_split(
-            np.ascontiguousarray(hist),
-            self._slots.offset,
-            self._slots.n_bins,
-            self._slots.category,
-            self._every if features is None else features,
-            self._l2 * unit,
-            (self._l2 + CATEGORY_L2) * unit,
-            max(min_weight * unit, MIN_SHARE * weight),
-            noise if fitted is None else noise * np.exp(-fitted * v),
-            self._sign,
-            *bounds,
-            self._work,
-            found,
-            mask,
-        )
+        least = max(min_weight * unit, MIN_SHARE * weight)
+        some = self._every if features is None else features
+        if isinstance(bundles, Packing):
+            of = bundles.first, bundles.last, self._slots.n_bins, bundles.zero, some
+            rule = self._l2 * unit, least, self._sign, *bounds
+            best_packed_split(evidence.hist, *of, *rule, self._work, found, mask)
+        else:
+            noise = np.full(self._slots.n_features, self._charge * v / weight)
+            hist = evidence.hist if bundles is None else bundles.unpack(evidence.hist)
+            best_split(
+                np.ascontiguousarray(hist),
+                self._slots.offset,
+                self._slots.n_bins,
+                self._slots.category,
+                some,
+                self._l2 * unit,
+                (self._l2 + CATEGORY_L2) * unit,
+                least,
+                noise if fitted is None else noise * np.exp(-fitted * v),
+                self._sign,
+                *bounds,
+                self._work,
+                found,
+                mask,
+            )
         gain, feature, l0, l1, subset_of = found.tolist()
         if gain <= 0:
             return None
@@ -301,7 +310,7 @@ class Paper:
         evidence: Evidence,
         n_rows: int,
         value: float,
-        bundles: Bundles | None = None,
+        bundles: Bundles | Packing | None = None,
         features: Features | None = None,
     ) -> Edge | None:
         """The best rule for a leaf to which the tree so far gives this value.
@@ -313,7 +322,10 @@ class Paper:
         weight = float((evidence.weights * scale).sum())
         found, mask = np.empty(3), np.empty(MASK_WORDS, np.uint64)
         slots = self.slots
-        hist = evidence.hist if bundles is None else bundles.unpack(evidence.hist)
+        if isinstance(bundles, Packing):
+            hist = bundles.all_bins(evidence.hist)
+        else:
+            hist = evidence.hist if bundles is None else bundles.unpack(evidence.hist)
         some = np.arange(slots.n_features) if features is None else features
         of = slots.offset, slots.n_bins, slots.category, some, signs(self.monotone, slots)
         best_edge(hist, *of, scale, found, mask)

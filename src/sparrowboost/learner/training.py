@@ -31,6 +31,7 @@ from sparrowboost.learner.starting import (
     check_base_score,
     check_classes,
     check_targets,
+    plan_before_reading,
     plan_while_reading,
     start_model,
     starting_model,
@@ -42,7 +43,7 @@ from sparrowboost.learner.validation import (
     make_validation,
     sets_of,
 )
-from sparrowboost.learner.warm_up import warm_up, warm_up_classes, warm_up_numbers
+from sparrowboost.learner.warm_up import warm_up, warm_up_classes, warm_up_numbers, warm_up_packed
 from sparrowboost.model.losses import LOSSES, get_loss
 from sparrowboost.model.model import Model
 from sparrowboost.model.predict import BlockBudget
@@ -57,6 +58,7 @@ from sparrowboost.sampling.sampler import Sampler
 from sparrowboost.sampling.schedule import SampleSchedule, Sizes
 from sparrowboost.store.binning import Binning
 from sparrowboost.store.dataset import Dataset
+from sparrowboost.store.packing import Packing
 from sparrowboost.store.staged import StagedRows
 from sparrowboost.store.views import class_factors, with_class_weight
 
@@ -210,7 +212,7 @@ def train(
             if found.model.n_trees > p.n_estimators:
                 return first_trees(found, p, saved.folder)
             sizes = Sizes.restored(found.state)
-        scanner = make_scanner(p, grow.slots, workers, whole=sizes.whole)
+        scanner = make_scanner(p, grow.slots, workers, dataset.packing, whole=sizes.whole)
         sampler = Sampler(
             dataset, model, folder=folder, seed=seed, n_jobs=n_jobs, keep=strata, staged=staged
         )
@@ -253,6 +255,8 @@ def load_kernels(params: Params, dataset: Dataset) -> None:
         warm_up_numbers(some_columns=some_columns)
     if dataset.n_classes > 2:
         warm_up_classes()
+    if dataset.packing is not None:
+        warm_up_packed()
 
 
 def read_validation(
@@ -275,12 +279,14 @@ def read_validation(
     return validation
 
 
-def make_scanner(params: Params, slots: Slots, workers: WorkerPool, *, whole: bool) -> Scanner:
+def make_scanner(
+    params: Params, slots: Slots, workers: WorkerPool, packing: Packing | None, *, whole: bool
+) -> Scanner:
     """The scanner for the loss: of numbers, or of two classes."""
     if params.loss not in LOSSES:  # of several classes, too: each has gradients
-        return NumberScanner(slots, params.max_leaves, workers)
+        return NumberScanner(slots, params.max_leaves, workers, packing=packing)
     curved = whole and params.loss == "logistic" and params.stopping == "adaptive"
-    return Scanner(slots, params.max_leaves, workers, curved=curved)
+    return Scanner(slots, params.max_leaves, workers, curved=curved, packing=packing)
 
 
 class GrowerMaker:
@@ -355,4 +361,6 @@ def plan(
         division = plan_while_reading(dataset.storage, p, limit, n_jobs, valid)
         if division is not None:
             return division
+        if dataset.storage.known:
+            return plan_before_reading(dataset.storage, p, limit, n_jobs, valid)
     return plan_training(dataset, p, limit, n_jobs, valid)

@@ -12,16 +12,20 @@ import numpy.typing as npt
 
 from sparrowboost.kernels.metrics import add_losses
 from sparrowboost.model.forest import add_rounds
-from sparrowboost.model.labelled import read_labelled
+from sparrowboost.model.labelled import parts_of, read_labelled
 from sparrowboost.model.losses import MAX_MARGIN
 from sparrowboost.model.metrics import Given, find_metric, regression_scores
 from sparrowboost.model.model import Model
 from sparrowboost.model.predict import BLOCK_ROWS, BlockBudget
+from sparrowboost.readers.formats import has_sparse_rows
 from sparrowboost.readers.inputs import is_files
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.threads import WorkerPool
 from sparrowboost.store.dataset import Block, Dataset
+from sparrowboost.store.ingest import ingest
+from sparrowboost.store.packing import has_numbers
+from sparrowboost.store.sparse import MIN_COLUMNS
 
 VALIDATION_SHARE = 8  # of the memory limit, for validation rows
 PART_ROWS = 1 << 14  # scored by one thread at a time; sums do not depend on which
@@ -112,7 +116,11 @@ class Validation:
         self._metric = find_metric(metric, regression=self._loss is not None)
         self.best_score = self._metric.worst
         self.best_trees = 0
-        row_bytes = validation_row_bytes(len(model.binning.features), metric, model.n_scores)
+        if not isinstance(valid, Dataset):
+            valid = as_packed(valid, model, read or ReadOptions(), budget)
+        packing = self._packing = valid.packing if isinstance(valid, Dataset) else None
+        width = len(model.binning.features) if packing is None else packing.width
+        row_bytes = validation_row_bytes(width, metric, model.n_scores)
         max_rows = max(BLOCK_ROWS, max_bytes // row_bytes)
         if isinstance(valid, Dataset):
             blocks = _stored(valid, model, max_rows)
@@ -209,7 +217,8 @@ class Validation:
     def _look_at(self, rows: slice, model: Model, total: npt.NDArray[np.float64]) -> None:
         """Update the scores of some rows, and add up their losses."""
         score = self._score[..., rows]
-        add_rounds(model.forest.arrays, self._bins[rows], self._seen, model.n_trees, score)
+        trees = self._seen, model.n_trees
+        add_rounds(model.forest.arrays, self._bins[rows], *trees, score, self._packing)
         weight = NO_WEIGHT if self._weight is None else self._weight[rows]
         if self._target is None:
             add_losses(self._label[rows], score, weight, MAX_MARGIN, total)
@@ -248,6 +257,30 @@ class ValidationSets:
         """The scores of the last set; `other_scores` then has those of the others."""
         self.other_scores = tuple(each.look(model) for each in self._sets[:-1])
         return self._last.look(model)
+
+
+def as_packed(valid: Any, model: Model, read: ReadOptions, budget: BlockBudget | None) -> Any:
+    """Sparse rows for a model of many features as a data set with its bins; others as they are."""
+    data, label, weight, offset = parts_of(valid, model.label_name)
+    binning = model.binning
+    if len(binning.columns) < MIN_COLUMNS or not all(map(has_numbers, binning.columns)):
+        return valid
+    if not has_sparse_rows(data, read):
+        return valid
+    if offset is None and model.offset_name is not None:
+        offset = model.offset_name
+    return ingest(
+        data,
+        label=label,
+        weight=weight,
+        offset=offset,
+        positive=model.classes[1] if model.classes and model.classes[0] is None else None,
+        bins_of=model,
+        memory_limit=None if budget is None else budget.limit,
+        verbose=0,
+        format=read.format,
+        storage_options=read.storage_options,
+    )
 
 
 def _load(blocks: Iterator[Block], max_rows: int) -> Block:

@@ -56,6 +56,43 @@ def warm_up(*, some_columns: bool = False) -> None:
     draws.shuffle_rows(np.uint64(1), bins, label, u, none, score, none)
 
 
+def warm_up_packed() -> None:
+    """Load the kernels of training on packed rows, too, and of prediction for sparse ones."""
+    from sparrowboost.kernels import packed
+
+    words, label = np.zeros((2, 1), np.uint16), np.zeros(2, np.uint8)
+    rows = words, np.empty(0, np.int64), np.empty(0, np.uint16), 1
+    (w, u), one = np.ones((2, 2), np.float32), np.ones(1, np.int64)
+    order, blocks = np.zeros(2, np.uint16), np.zeros(1, np.int64)
+    begin, count = np.zeros((1, 2), np.int32), np.zeros((1, 2), np.int32)
+    of, sums = (order, begin, count, blocks, 2, 0), np.zeros(4)
+    hist, v = np.zeros((2, 2)), np.zeros(4)
+    packed.add_packed_rows(*rows, label, w, *of, hist, v)
+    packed.add_curved_packed_rows(*rows, label, w, u, False, *of, sums, v)
+    packed.add_packed_numbers(*rows, w, u, u, False, *of, sums, v)
+    start, entries, base = np.zeros((1, 2), np.int32), np.zeros(2, np.uint16), np.zeros(1, np.int64)
+    packed.count_codes(*rows, 2, base.copy())
+    packed.index_block(*rows, 0, 2, start[0], entries[:0])
+    packed.unpack_column(start, entries, base, 1, 2, 0, blocks, 2, label)
+    packed.unpack_features(*rows, one, one + 1, label[:1], np.zeros((2, 1), np.uint8))
+    bounds = np.zeros(1, np.int8), -1.0, 1.0
+    found, mask = np.empty(5), np.empty(4, np.uint64)
+    for each in (hist, sums.reshape(-1, 2).T):
+        split = (
+            each,
+            one,
+            one + 1,
+            one + 2,
+            label[:1],
+            blocks,
+            1.0,
+            1.0,
+            *bounds,
+            np.empty((2, 256)),
+        )
+        packed.best_packed_split(*split, found, mask)
+
+
 def warm_up_numbers(*, some_columns: bool = False) -> None:
     """Load the kernels of training on rows with numbers to predict, too."""
     from sparrowboost.kernels import numbers

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparrowboost.model.tree import MASK_WORDS, Tree, goes_left
+from sparrowboost.store.packing import Packing
 
 # Of a node's record, see kernels/scores.py.
 NODE_WORDS, CHILDREN, FEATURE, RANGES, GROUP = 8, 4, 5, 6, 7
@@ -17,6 +18,11 @@ MAX_GROUPS = 256  # leaves that a byte can number
 # Mean nanoseconds per row (measured by benchmarks/bench_predict.py): of one step of a walk; of a
 # tree whose splits are done at once, and in addition of each split by ranges and of each other.
 STEP, AT_ONCE, BY_RANGES, BY_WORDS = 1.6, 0.6, 0.06, 0.4
+
+
+UNPACKED_NODES = 4_096  # of trees whose features are unpacked together
+UNPACKED_BYTES = 1 << 20
+MIN_UNPACKED_ROWS = 256
 
 
 class Forest:
@@ -77,16 +83,15 @@ def add_rounds(
     first: int,
     last: int,
     score: npt.NDArray[np.float32],
+    packing: Packing | None = None,
 ) -> None:
     """Add the trees of rounds first, ..., last - 1 of boosting to scores.
 
     Scores are (n,), and a round is a tree; or (k, n) of k classes, and a round has a tree for each:
-    tree r k + c is that of class c in round r.
+    tree r k + c is that of class c in round r. `packing`: how rows are packed, if they are.
     """
-    from sparrowboost.kernels.scores import apply_trees
-
     k = 1 if score.ndim == 1 else len(score)
-    apply_trees(bins, *arrays, first * k, last * k, score)
+    _apply(arrays, bins, first * k, last * k, score, 1, packing)
 
 
 def add_class_rounds(
@@ -96,12 +101,67 @@ def add_class_rounds(
     last: int,
     score: npt.NDArray[np.float32],
     number: int,
+    packing: Packing | None = None,
 ) -> None:
     """The same for the trees of one class; scores are those of all, (k, n)."""
+    k = len(score)
+    _apply(arrays, bins, first * k + number, last * k, score[number], k, packing)
+
+
+def _apply(
+    arrays: Arrays,
+    bins: npt.NDArray[np.uint8],
+    first: int,
+    last: int,
+    score: npt.NDArray[np.float32],
+    step: int,
+    packing: Packing | None,
+) -> None:
+    """Add the trees first, first + step, ... below last; of packed rows, some at a time."""
     from sparrowboost.kernels.scores import apply_trees
 
-    k = len(score)
-    apply_trees(bins, *arrays, first * k + number, last * k, score[number], k)
+    more = [] if step == 1 else [step]  # the default is compiled apart
+    if packing is None:
+        apply_trees(bins, *arrays, first, last, score, *more)
+        return
+    if first >= last:
+        return
+    # Trees are taken so many at a time that their features, unpacked, stay in the caches.
+    unit = step if score.ndim == 1 else len(score)
+    units, n_nodes = -(-(last - first) // unit), _end(arrays, last - 1) - int(arrays[2][first])
+    taken = unit * max(1, units * UNPACKED_NODES // n_nodes)
+    for start in range(first, last, taken):
+        stop = min(start + taken, last)
+        features, part = narrowed(arrays, start, stop)
+        rows = max(MIN_UNPACKED_ROWS, UNPACKED_BYTES // max(len(features), 1))
+        for at in range(0, len(bins), rows):
+            some = slice(at, at + rows)
+            unpacked = packing.unpack(bins[some], features)
+            apply_trees(unpacked, *part, 0, stop - start, score[..., some], *more)
+
+
+def _end(arrays: Arrays, tree: int) -> int:
+    """Where the nodes of a tree end: k splits, and k + 1 leaves that lead to themselves."""
+    nodes, start = arrays[0], int(arrays[2][tree])
+    left = (nodes[start:, CHILDREN] >> np.uint64(32)).astype(np.int64)
+    n_splits = int((left == np.arange(start, len(nodes))).argmax())
+    return start + 2 * n_splits + 1
+
+
+def narrowed(arrays: Arrays, first: int, last: int) -> tuple[npt.NDArray[np.int64], Arrays]:
+    """The features that some trees split on, and these trees alone, of these features alone."""
+    nodes, value, root, depth, splits = arrays
+    start, stop = int(root[first]), _end(arrays, last - 1)
+    own = nodes[start:stop].copy()
+    own[:, CHILDREN] -= np.uint64(start) | np.uint64(start << 32)
+    leads = (own[:, CHILDREN] >> np.uint64(32)).astype(np.int64)
+    splitting = leads != np.arange(len(own))
+    features, number = np.unique(own[splitting, FEATURE], return_inverse=True)
+    own[:, FEATURE] = 0
+    own[splitting, FEATURE] = number
+    some = slice(first, last)
+    part = own, value[start:stop], root[some] - start, depth[some], splits[some]
+    return features.astype(np.int64), part
 
 
 def _groups(tree: Tree) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -120,10 +120,11 @@ class ClassSample(NumberSample):
                 bins = np.ascontiguousarray(self.bins[rows])
                 score = self.score[:, rows]
                 if seen.min() == seen.max():
-                    add_rounds(forest.arrays, bins, int(seen[0]), n_trees, score)
+                    add_rounds(forest.arrays, bins, int(seen[0]), n_trees, score, self.packing)
                 else:
                     for number, done in enumerate(seen.tolist()):
-                        add_class_rounds(forest.arrays, bins, done, n_trees, score, number)
+                        of = forest.arrays, bins, done, n_trees, score, number
+                        add_class_rounds(*of, self.packing)
                 seen[:] = n_trees
             self._version[block] = n_trees
             self._weigh(block)
@@ -172,7 +173,7 @@ class ClassSample(NumberSample):
         for number, part in enumerate(grown.parts):
             if part is not None:
                 self.loss.fill_slopes(number, target, score[number], norm, u, g, h)
-                edges.append(edge_of_slopes(part, self.bins[:n], g))
+                edges.append(edge_of_slopes(part, self.bins[:n], g, self.packing))
         return float(np.mean(edges))
 
     # -- checkpoint --------------------------------------------------------------------------------

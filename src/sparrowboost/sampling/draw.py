@@ -16,6 +16,7 @@ from sparrowboost.model.forest import Arrays, add_rounds
 from sparrowboost.sampling.sample import keep_every_second
 from sparrowboost.sampling.strata import Picked, Rows
 from sparrowboost.store.dataset import Block
+from sparrowboost.store.packing import Packing
 from sparrowboost.store.shuffle import permuted
 
 MAX_COUNT = 256  # rows that one row may stand for; up to there, sums are exact (kernels/scores.py)
@@ -31,14 +32,15 @@ def are_counts(weight: npt.NDArray[np.float32]) -> bool:
     return all(part.max() <= MAX_COUNT and (part == np.floor(part)).all() for part in parts)
 
 
-def catch_up(rows: Rows, forest: Arrays, n_trees: int) -> None:
+def catch_up(rows: Rows, forest: Arrays, n_trees: int, packing: Packing | None = None) -> None:
     """Add to each row's score the trees that it does not hold yet."""
     seen = rows.seen
     # A chunk's rows were put there by one draw, or a few: runs of rows have seen the same trees.
     starts = np.flatnonzero(np.diff(seen, prepend=-1))
     for start, stop in zip(starts, [*starts[1:], len(seen)], strict=True):
         part = slice(start, stop)
-        add_rounds(forest, rows.bins[part], int(seen[start]), n_trees, rows.score[part].T)
+        score = rows.score[part].T
+        add_rounds(forest, rows.bins[part], int(seen[start]), n_trees, score, packing)
     seen[:] = n_trees
 
 
@@ -127,14 +129,14 @@ class DrawBuffer:
     def __init__(
         self,
         capacity: int,
-        n_features: int,
+        bin_bytes: int,
         *,
         weighted: bool,
         targeted: bool = False,
         n_scores: int = 1,
     ) -> None:
         self.n, self.capacity = 0, capacity
-        self._bins = np.empty((capacity, n_features), np.uint8)
+        self._bins = np.empty((capacity, bin_bytes), np.uint8)
         self._label = np.empty(capacity, np.uint8)
         self._copies = np.empty(capacity, np.float32)
         self._weight = np.empty(capacity * weighted, np.float32)

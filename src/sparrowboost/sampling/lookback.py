@@ -104,7 +104,7 @@ class Mark:
             for start in range(0, len(bins), step):
                 part = slice(start, start + step)
                 values = np.zeros_like(before[..., part])
-                add_rounds(model.forest.arrays, bins[part], *trees, values)
+                add_rounds(model.forest.arrays, bins[part], *trees, values, fresh.packing)
                 before[..., part] -= values
         return before
 
@@ -114,7 +114,8 @@ class Mark:
         score = self._before_trees(fresh, slice(0, n), model)
         for number, grown in enumerate(self._grown, self._first):
             edges.append(fresh.first_edge(grown, n, score))
-            add_rounds(model.forest.arrays, fresh.bins[:n], number, number + 1, score)
+            of_tree = model.forest.arrays, fresh.bins[:n], number, number + 1, score
+            add_rounds(*of_tree, fresh.packing)
         return float(np.mean(edges))
 
     def _loss_of_all(self, model: Model | None) -> float:

@@ -26,6 +26,7 @@ from sparrowboost.model.regression import RegressionLoss
 from sparrowboost.model.tree import Grown, GrownTree
 from sparrowboost.sampling.sample import Sample, Scores, first_sides
 from sparrowboost.store.lookup import Bins
+from sparrowboost.store.packing import Packing
 
 FLOOR = 0.5  # weight of h against that of |g|, in units of their means
 MOST = 10.0  # times the mean: |g| above it draws a row no more often. Heavy tails would fill draws
@@ -84,9 +85,11 @@ def weigh_numbers(
     weigh_derivatives(u, counted, unit, most, floor, unit / scale.unit, g, h, w, total)
 
 
-def edge_of_slopes(grown: GrownTree, bins: Bins, g: Scores) -> float:
+def edge_of_slopes(
+    grown: GrownTree, bins: Bins, g: Scores, packing: Packing | None = None
+) -> float:
     """The advantage that a tree's first split has on other rows, of these gradients."""
-    right, left = np.bincount(first_sides(grown, bins), g, 2).tolist()
+    right, left = np.bincount(first_sides(grown, bins, packing), g, 2).tolist()
     size = float(np.abs(g).sum(dtype=np.float64))
     edge = grown.sides[0] * left + grown.sides[1] * right
     return 0.5 * edge / size if size > 0 else 0.0
@@ -204,7 +207,7 @@ class NumberSample(Sample):
         g, h = np.empty(n, np.float32), np.empty(n, np.float32)
         self.number_loss.fill_slopes(self.target[:n], score, g, h)
         g *= self.u[:n]
-        return edge_of_slopes(grown, self.bins[:n], g)
+        return edge_of_slopes(grown, self.bins[:n], g, self.packing)
 
     # -- checkpoint --------------------------------------------------------------------------------
 

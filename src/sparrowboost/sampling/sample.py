@@ -13,6 +13,7 @@ from sparrowboost.model.losses import MAX_MARGIN
 from sparrowboost.model.tree import Grown, GrownTree, goes_left
 from sparrowboost.runtime.budget import SAMPLE_BLOCK_ROWS
 from sparrowboost.store.lookup import Bins
+from sparrowboost.store.packing import Packing
 
 # Rows of a block have 16-bit numbers, and its bins stay in a core's cache while it is split.
 BLOCK_ROWS = SAMPLE_BLOCK_ROWS
@@ -36,15 +37,26 @@ def keep_every_second(array: npt.NDArray[Any], start: int, n: int) -> None:
         array[: len(kept)][part] = kept[part]
 
 
-def first_sides(grown: GrownTree, bins: Bins) -> npt.NDArray[np.int64]:
+def first_sides(
+    grown: GrownTree, bins: Bins, packing: Packing | None = None
+) -> npt.NDArray[np.int64]:
     """(n,) which rows go left at the first split of a tree."""
     tree = grown.tree
-    return goes_left(tree.mask[:1])[0].astype(np.int64)[bins[:, int(tree.feature[0])]]
+    own = bins[:, int(tree.feature[0])] if packing is None else (
+        packing.unpack(bins, tree.feature[:1].astype(np.int64))[:, 0]
+    )  # fmt: skip
+    return goes_left(tree.mask[:1])[0].astype(np.int64)[own]
 
 
-def first_edge(grown: GrownTree, bins: Bins, label: npt.NDArray[np.uint8], w: Scores) -> float:
+def first_edge(
+    grown: GrownTree,
+    bins: Bins,
+    label: npt.NDArray[np.uint8],
+    w: Scores,
+    packing: Packing | None = None,
+) -> float:
     """The advantage that a tree's first split has on other rows, its sides saying what they did."""
-    side = first_sides(grown, bins)
+    side = first_sides(grown, bins, packing)
     (r0, r1), (l0, l1) = np.bincount(2 * side + label, w, 4).reshape(2, 2)
     left, right = grown.sides
     return float(0.5 * (left * (l1 - l0) + right * (r1 - r0)) / (l0 + l1 + r0 + r1))
@@ -73,7 +85,14 @@ class Sample:
         Whether importances count rows, so that a row of 3 is as good as three rows.
     of_rows : int, optional
         Rows of the data that it was drawn from; by default its own.
+
+    Attributes
+    ----------
+    packing : Packing or None
+        How rows are packed, if they are.
     """
+
+    packing: Packing | None = None
 
     def __init__(
         self,
@@ -152,7 +171,7 @@ class Sample:
         assert isinstance(grown, GrownTree)
         w, label = np.empty(n, np.float32), self.label[:n]
         self.loss.weigh(label, self.u[:n], score, w, np.empty(2))
-        return first_edge(grown, self.bins[:n], label, w)
+        return first_edge(grown, self.bins[:n], label, w, self.packing)
 
     @property
     def score_of_tree(self) -> Scores:
@@ -218,7 +237,7 @@ class Sample:
         if self._version[block] < n_trees:
             rows, seen = self.rows(block), int(self._version[block])
             bins = np.ascontiguousarray(self.bins[rows])  # a scanner may have turned them
-            add_rounds(forest.arrays, bins, seen, n_trees, self.score[rows])
+            add_rounds(forest.arrays, bins, seen, n_trees, self.score[rows], self.packing)
             self.mark(block, n_trees)
 
     def mark(self, block: int, n_trees: int) -> None:

@@ -157,7 +157,7 @@ class Sampler:
 
     def _count(self, sample: Sample, n_read: int) -> Sample:
         self.counts.rows_read += n_read
-        self.counts.bytes_read += n_read * (self._dataset.n_features + CHUNK_ROW_BYTES)
+        self.counts.bytes_read += n_read * (self._dataset.bin_bytes + CHUNK_ROW_BYTES)
         self.counts.rows_kept += sample.n
         self.counts.n_samples += 1
         return sample
@@ -190,6 +190,7 @@ class Sampler:
             self._strata.restore(state)
         drawn = "sample_bins" in state
         sample = self._weighing.restored(state) if drawn else self.all_rows()
+        sample.packing = self._dataset.packing
         self.counts = Counts(*state["sampler_counts"].tolist())
         return sample
 
@@ -274,7 +275,7 @@ class Sampler:
         data = self._dataset
         return DrawBuffer(
             capacity,
-            data.n_features,
+            data.bin_bytes,
             weighted=data.weighted,
             targeted=data.targeted,
             n_scores=self._n_scores,
@@ -285,10 +286,11 @@ class Sampler:
     ) -> int:
         """Read, update, pick and put back all rows of some parts; returns their number."""
         forest, n_trees = model.forest.arrays, model.n_trees
+        packing = self._dataset.packing
 
         def work(part: DrawPart) -> WeighedRows:
             rows, order = self._read(part)
-            catch_up(rows, forest, n_trees)
+            catch_up(rows, forest, n_trees, packing)
             w, squares = self._weighing.weigh(rows, draw_scale)
             return WeighedRows(rows, w, order, squares)
 
@@ -365,7 +367,8 @@ class Sampler:
             each = n_rows / max(int(data.block_rows[blocks].sum()), 1)
             for piece in (piece for block in blocks.tolist() for piece in self._pieces(block)):
                 rows = self._rows_of_piece(piece)
-                catch_up(rows, self._model.forest.arrays, self._model.n_trees)
+                model = self._model
+                catch_up(rows, model.forest.arrays, model.n_trees, data.packing)
                 yield rows, each
 
     def _pieces(self, block: int) -> list[BlockPiece]:
@@ -401,7 +404,7 @@ class Sampler:
             folder = scratch_folder(data.path)
         return Strata(
             folder,
-            data.n_features,
+            data.bin_bytes,
             weighted=data.weighted,
             targeted=data.targeted,
             n_bands=data.n_bands,
@@ -448,6 +451,7 @@ class Sampler:
             counted=counted,
             of_rows=self.n_rows,
         )
+        sample.packing = self._dataset.packing
         if not whole:
             sample.bound_shares(max(MAX_SHARE, MIN_SHARE_ROWS / max(sample.n, 1)))
         return sample
