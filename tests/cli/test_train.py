@@ -17,6 +17,7 @@ from helpers import TALKATIVE
 from sparrowboost import ingest, load_model, train
 from sparrowboost.cli.learner import LEARNER, PAPER
 from sparrowboost.learner.params import Params
+from sparse_tables import as_wide, words, write_libsvm
 
 FEW = ["--n-estimators", "8", "--max-leaves", "4"]
 
@@ -43,6 +44,24 @@ def test_a_store_may_be_trained_on_and_has_its_columns(folder, tmp_path, sparrow
         assert code == 1
         assert f"is a store, whose columns are fixed; leave out {extra[0]}" in err
     assert "other data" in sparrow("train", store, folder, "-o", tmp_path / "m.json")[2]
+
+
+def test_the_plan_for_a_sparse_file_reads_no_rows_into_a_store(monkeypatch, tmp_path, sparrow):
+    as_wide(monkeypatch)
+    matrix, score = words(2_000, 200)
+    path = write_libsvm(tmp_path / "t.svm", matrix, (score > 0).astype(int))
+    call = ["train", path, "-o", tmp_path / "m.json"]
+    code, out, err = sparrow(*call, "--plan", "--memory", "1GB")
+    assert code == 0 and "all 2,000 rows in memory" in out
+    assert "finding bins" in err and "binning rows" not in err
+    assert not (tmp_path / "m.json").exists()
+    assert sparrow(*call, *FEW)[0] == 0
+    code, out, _ = sparrow("evaluate", tmp_path / "m.json", path)
+    assert code == 0 and "2,000 rows" in out
+    code, out, _ = sparrow("inspect", tmp_path / "m.json")
+    assert code == 0 and f"f{matrix.getnnz(axis=0).argmax()} " in out
+    code, out, _ = sparrow("predict", tmp_path / "m.json", path, "-o", tmp_path / "out.csv")
+    assert code == 0 and len((tmp_path / "out.csv").read_text().splitlines()) == 2_001
 
 
 def test_every_parameter_of_the_learner_is_an_option():

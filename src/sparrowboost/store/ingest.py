@@ -18,6 +18,7 @@ from sparrowboost.readers.labels import LabelCoder, LabelReader, Value
 from sparrowboost.readers.options import ReadOptions
 from sparrowboost.readers.table import ColumnLike, OffsetChoice, Table, name_list, open_table
 from sparrowboost.readers.targets import TargetReader
+from sparrowboost.runtime.disk import check_room
 from sparrowboost.runtime.errors import DataError
 from sparrowboost.runtime.memory import apply_limit, release
 from sparrowboost.runtime.progress import compiling, make_progress
@@ -37,14 +38,16 @@ from sparrowboost.store.known_bins import (
     warn_of_own_labels,
 )
 from sparrowboost.store.label_sample import LabelSample, look_at_labels, read_as_known
-from sparrowboost.store.plan import OPENING, IngestPlan
+from sparrowboost.store.packing import WORD_BYTES
+from sparrowboost.store.plan import OPENING, IngestPlan, layout_of, plan_sparse
 from sparrowboost.store.reading import Reading
 from sparrowboost.store.resume import describe_run, find_finished
+from sparrowboost.store.sparse import SparsePlan, as_sparse, find_sparse_bins, packed_as
 from sparrowboost.store.staged import StagedRows
 from sparrowboost.store.stages import Stage, all_rows, make_stages
 from sparrowboost.store.statistics_pass import StatisticsPass, make_statistics
 from sparrowboost.store.storage import CLASSIFICATION, REGRESSION
-from sparrowboost.store.warm_up import warm_up
+from sparrowboost.store.warm_up import warm_up, warm_up_sparse
 from sparrowboost.store.writer import StoreWriter
 
 N_STAGES = 6  # in which rows are read; training begins after the first
@@ -287,9 +290,23 @@ def ingest(
             with compiling(progress):
                 warm_up(table.features.values())
             release()
-            plan = IngestPlan.make(limit, table, n_jobs, trained=not wait)
-            statistics = None
-            if known is None:
+            statistics, packing = None, None
+            sparse = as_sparse(table, known)
+            if sparse is not None:
+                with compiling(progress):
+                    warm_up_sparse()
+            if sparse is None:
+                plan = IngestPlan.make(limit, table, n_jobs, trained=not wait)
+                check_room(store.path, table.source.n_rows * layout_of(table).row_bytes)
+            else:
+                rules, plan = SparsePlan.make(limit), plan_sparse(limit, table, sparse, n_jobs)
+                check_room(store.path, table.source.n_rows * WORD_BYTES * sparse.shape(rules).words)
+            if sparse is not None:
+                table.sparse = sparse.rows
+                binning = known or find_sparse_bins(table, sparse, rules, seed, progress)
+                packing = packed_as(binning, sparse.survey, rules)
+                row_bytes = sparse.survey.row_bytes + packing.width
+            elif known is None:
                 binning, row_bytes, many = find_bins(
                     table, plan, seed, progress, statistics=category_statistics
                 )
@@ -305,10 +322,10 @@ def ingest(
                 if statistics is None and not isinstance(bins_of, Dataset):
                     warn_of_own_labels(known)
         # With `positive`, the other classes are not known before all labels are read.
-        whole = positive is not None or table.labels.n_classes > 2
+        whole = positive is not None or table.labels.n_classes > 2 or packing is not None
         stages = [all_rows(table.source)] if whole else choose_stages(table, sample, seed)
         of = table, binning, store, plan, stages, sample, row_bytes, seed
-        reading = Reading(*of, statistics=statistics)
+        reading = Reading(*of, statistics=statistics, packing=packing)
         rows = StagedRows(reading, close=stack.pop_all(), verbose=verbose)
     return rows.wait() if wait else Dataset(rows)
 
