@@ -91,6 +91,8 @@ bench-learner: .venv/installed-bench
 	$(BIN)/python benchmarks/bench_covertype.py --rate 0.3 --seeds 8
 	$(BIN)/python benchmarks/bench_categories.py
 	$(BIN)/python benchmarks/bench_categories.py --task splice
+	$(BIN)/python benchmarks/bench_sparse.py
+	$(BIN)/python benchmarks/bench_sparse.py --task fields
 
 .venv/created:
 	$(PYTHON) -m venv .venv

@@ -285,6 +285,20 @@ def regression_quality(results: dict[str, Any]) -> str:
     return markdown(["mean test loss", *libraries, "above the best other, %"], rows)
 
 
+def sparse(results: dict[str, Any]) -> str:
+    """Wide and sparse: means of each contestant."""
+    oracle = [run["oracle"] for run in results["runs"]]
+    rows = [
+        [f"**{name}**" if name == "sparrow" else name, f"{of['loss']:.5f}", f"{of['auc']:.4f}",
+         f"{of['seconds']:.1f}", f"{of['cpu_seconds']:.1f}", f"{of['peak_mb']:,.0f}"]
+        for name, of in results["summary"].items()
+    ]  # fmt: skip
+    size = f"{results['rows']:,} x {results['columns']:,}, {results['entries']} a row"
+    header = [size, "log loss", "AUC", "seconds", "processor", "peak MB"]
+    best = f"The loss of the true probabilities is {sum(oracle) / len(oracle):.5f}."
+    return f"{markdown(header, rows)}\n\n{best}"
+
+
 MAKERS = {
     "regression": ("regression", regression),
     "regression-quality": ("regression_quality", regression_quality),
@@ -292,6 +306,8 @@ MAKERS = {
     "classes-covertype": ("classes_covertype", classes),
     "categories": ("categories", categories),
     "categories-splice": ("categories_splice", categories),
+    "sparse": ("sparse", sparse),
+    "sparse-fields": ("sparse_fields", sparse),
     "small": ("small", small),
     "ingest": ("ingest", ingest),
     "covertype-figure": ("covertype", covertype),

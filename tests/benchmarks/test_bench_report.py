@@ -29,6 +29,8 @@ SMALLER = (
     "classes-covertype",
     "categories",
     "categories-splice",
+    "sparse",
+    "sparse-fields",
 )
 OF_OTHERS = {"balanced-31", "balanced-noisy"}  # tasks of bench_balanced.py, in its two tables
 
@@ -189,6 +191,22 @@ def test_tables_of_the_smaller_benchmarks_have_the_numbers_of_their_files(tmp_pa
                 }
             ],
         },
+        "sparse": {
+            "command": "sparse.py",
+            "rows": 1_000_000,
+            "columns": 100_000,
+            "entries": 100,
+            "runs": [{"oracle": 0.5}, {"oracle": 0.52}],
+            "summary": {
+                "sparrow": {
+                    "loss": 0.61,
+                    "auc": 0.7,
+                    "seconds": 61.2,
+                    "cpu_seconds": 98.4,
+                    "peak_mb": 990.0,
+                },
+            },
+        },
         "caps": {
             "command": "caps.py",
             "runs": [
@@ -214,6 +232,9 @@ def test_tables_of_the_smaller_benchmarks_have_the_numbers_of_their_files(tmp_pa
     texts = readings.blocks(tmp_path)
     assert "| adult, 48,842 x 14 | 0.9286 | 0.9283 | 0.69 | 0.30 |" in texts["small"]
     assert "| 10% | 0.9100 (0.0012) | 0.9100 (0.0012) |" in texts["covertype-figure"]
+    assert "| 1,000,000 x 100,000, 100 a row | log loss |" in texts["sparse"]
+    assert "| **sparrow** | 0.61000 | 0.7000 | 61.2 | 98.4 | 990 |" in texts["sparse"]
+    assert "probabilities is 0.51000." in texts["sparse"]
     assert "| 50 M | 512MB | ingest | 3.2 | 276.8 | 146.0 |" in texts["memory-50m"]
     assert "| wide | train | 201 MB of 212 MB | asks for 601 MB | **killed** |" in texts["caps"]
     assert "1 of 2 held, 1 killed, none failed; 1 refused" in texts["caps"]
