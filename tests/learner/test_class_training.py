@@ -162,12 +162,28 @@ def test_classes_without_a_tree_are_told(caplog):
     assert 0 < without < 61
     (message,) = caplog.messages
     assert message.startswith(f"{without} of 61 classes got no tree: in samples of 1,5")
+    assert " tells them ('k0', 'k1', " in message and ", ...) from" in message
     of_report = SoundnessMonitor.of(history.samples, history.trees, 61, model)
     assert list(of_report.doubts()) == [message]
     caplog.clear()
     train(rows, **few)  # all rows: no tree needs to stand out
     train(rows, **few, init_model=model, sample_size=1_500, callbacks=[lambda _: True])
     assert caplog.messages == []
+
+
+def test_a_class_of_twenty_rows_gets_trees_on_all_rows_and_is_named_on_draws(caplog):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(10_000, 2)).astype(np.float32)
+    y = np.where(X[:, 0] > 0, "more", "less")
+    y[:20], X[:20, 1] = "rare", X[:20, 1] + 7
+    rows, few = ingest(X, label=y), {**HOW, "n_estimators": 5}
+    drawn, whole = train(rows, **few, sample_size=1_500), train(rows, **few)
+    assert all(tree.n_leaves == 1 for tree in drawn.trees[2::3])
+    (message,) = caplog.messages
+    assert "tells them ('rare') from the others" in message and "40 rows needs all" in message
+    # The class keeps its share of the rows; trees are grown on all rows without proof.
+    np.testing.assert_allclose(drawn.predict_proba(X)[:20, 2], 20 / 10_000, rtol=0.5)
+    assert whole.predict_proba(X)[:20, 2].mean() > 0.1
 
 
 @both

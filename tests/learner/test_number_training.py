@@ -822,6 +822,45 @@ def test_a_quantile_that_is_no_median_has_its_own_leaves(data, test_rows):
 
 # -- kernels --------------------------------------------------------------------------------------
 
+@pytest.mark.parametrize("loss", ["squared_error", "quantile"])
+def test_labels_far_from_0_that_hardly_vary_are_told_what_to_do(caplog, loss):
+    X, y = make_rows(n=1_000)
+
+    def error_of(y, **how):
+        model = train(ingest(X, label=y, task="regression"), loss=loss, n_estimators=5, **how)
+        return model.regression.losses(y, model.predict(X)).mean()
+
+    near = error_of(y)
+    error_of(1e5 * y + 1e6)  # far, but they vary as much
+    assert caplog.messages == []
+    assert error_of(y.astype(np.float64) + 1e7) > 1.2 * near
+    (message,) = caplog.messages
+    assert "near 1e+07 and varies by only 1.4" in message
+    assert "Subtract 1e+07 from the labels before, and add it to predictions." in message
+    caplog.clear()
+    error_of(y.astype(np.float64) + 1e4)
+    assert caplog.messages == []
+    error_of(y.astype(np.float64) + 1e4, learning_rate=0.001)  # small steps are lost earlier
+    assert len(caplog.messages) == 1
+
+
+def test_offsets_far_from_0_count_as_labels_do(caplog):
+    X, y = make_rows(n=1_000)
+    y = y.astype(np.float64)
+    how = {"task": "regression"}
+    train(ingest(X, label=y, offset=np.full(1_000, 1e7), **how), n_estimators=1)
+    assert caplog.messages == []  # scores are near the labels: the constant makes up for offsets
+    train(ingest(X, label=y + 1e7, offset=np.full(1_000, 1e7), **how), n_estimators=1)
+    (message,) = caplog.messages
+    assert "Subtract 1e+07 from the labels and the offsets before" in message
+
+
+def test_logarithms_of_large_numbers_are_not_far_from_0(caplog):
+    X, y = make_rows("poisson", n=1_000)
+    train(ingest(X, label=1e6 + y, task="regression"), loss="poisson", n_estimators=1)
+    assert caplog.messages == []
+
+
 COMPILED = """
 import json
 import numpy as np

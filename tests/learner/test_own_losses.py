@@ -168,6 +168,8 @@ def test_a_loss_of_ones_own_is_for_numbers(table):
     X, y = table
     with pytest.raises(DataError, match="is for regression"):
         SparrowClassifier(loss=squared).fit(X, y > 0)
+    with pytest.raises(DataError, match="is for regression; ingest with task='regression'"):
+        SparrowClassifier(loss=squared).fit(X, np.arange(len(y)) % 3)
 
 
 def test_a_metric_is_called_with_labels_and_predictions(table):

@@ -19,6 +19,7 @@ PART_ROWS = 1 << 16  # summed at a time, to bound the memory of float64 copies
 MOST_DEVIATION = 5.0  # standard deviations: by chance, once in millions of draws
 MANY_RULES = 100  # minimum rules before proofs are called rare
 FEW_PROVED = 0.01
+SHOWN = 10  # classes in a message
 HALF = 0.5  # share of the fall on own rows: if fresh rows show less, most of it was noise
 
 
@@ -135,13 +136,20 @@ class SoundnessMonitor:
             if of > self._most:
                 self._most, self._where = of, (n_trees, side)
 
-    def _classes_without_trees(self) -> int:
+    def _classes_without_trees(self) -> list[int]:
         """Classes, of more than two, in which nothing stood out from noise in draws."""
         k = self._n_classes or 0
         if k <= 2 or not self._rows:
-            return 0
+            return []
         trees = () if self._model is None else self._model.trees
-        return sum(all(tree.n_leaves == 1 for tree in trees[number::k]) for number in range(k))
+        return [c for c in range(k) if all(tree.n_leaves == 1 for tree in trees[c::k])]
+
+    def _named(self, classes: list[int]) -> str:
+        """The first of these classes by name; nothing while there is no tree at all."""
+        if self._model is None:
+            return ""
+        names = [repr(self._model.classes[number]) for number in classes[:SHOWN]]
+        return f" ({', '.join(names)}{', ...' if len(classes) > SHOWN else ''})"
 
     def doubts(self) -> Iterator[str]:
         """Warnings in plain words; none for a sound training."""
@@ -158,9 +166,11 @@ class SoundnessMonitor:
             )
         if without := self._classes_without_trees():
             yield (
-                f"{without:,} of {self._n_classes:,} classes got no tree: in samples of "
-                f"{self._rows:,} rows nothing tells them from the others more than noise would. "
-                "If something should, try a larger memory_limit or sample_size, or fewer classes."
+                f"{len(without):,} of {self._n_classes:,} classes got no tree: in samples of "
+                f"{self._rows:,} rows nothing tells them{self._named(without)} from the others "
+                "more than noise would. If something should, try a larger memory_limit or "
+                "sample_size, or fewer classes; a class of fewer than about 40 rows needs all rows "
+                "in memory, or to be joined with another."
             )
         rare = self._rules >= MANY_RULES and self._proved < FEW_PROVED * self._rules
         if rare and self._fresh < HALF * self._own:

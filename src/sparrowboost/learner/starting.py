@@ -16,11 +16,11 @@ from sparrowboost.learner.planning import TrainPlan, check_training, plan_traini
 from sparrowboost.model.losses import base_score, base_score_beside, get_loss, half_of
 from sparrowboost.model.model import Model, check_model, load_model
 from sparrowboost.model.own_loss import OwnLoss
-from sparrowboost.model.regression import fit_loss
+from sparrowboost.model.regression import RegressionLoss, fit_loss
 from sparrowboost.model.softmax import softmax_of
 from sparrowboost.readers.labels import MAX_WEIGHT
 from sparrowboost.runtime.errors import DataError, MemoryLimitError
-from sparrowboost.runtime.progress import Progress
+from sparrowboost.runtime.progress import Progress, log
 from sparrowboost.store.dataset import Dataset
 from sparrowboost.store.staged import StagedRows
 from sparrowboost.store.views import ReweightedRows
@@ -29,6 +29,7 @@ FIRST_OF_LABEL = 1_000  # rows of each label that the first stage must have
 BASE_BLOCKS = 4  # of each band, from which the constant score for numbers is found
 BASE_ROWS = 1 << 18  # of them
 SHOWN = 10  # labels in a message
+FINE = 0.05  # of a tree's step for an ordinary error: rounding of scores that does no harm
 LARGE_SAMPLE = 1 << 20  # rows that must fit in samples beside the reading of the source
 
 
@@ -142,7 +143,38 @@ def best_constant(dataset: Dataset, params: Params) -> Model:
     given = target, weight, None if offset_name is None else offset
     loss = own or fit_loss(params.loss, *given, alpha=params.alpha, power=params.power)
     base = loss.base_score_beside(*given)
+    if doubt := doubt_of_rounding(loss, base, *given, params.learning_rate, name):
+        log.warning(doubt)
     return Model(*of, loss.name, base, (), name, loss.options, own, offset_name)
+
+
+def doubt_of_rounding(
+    loss: RegressionLoss,
+    base: float,
+    target: npt.NDArray[np.float32],
+    weight: npt.NDArray[np.float32],
+    offset: npt.NDArray[np.float32] | None,
+    rate: float,
+    name: str,
+) -> str | None:
+    """A warning if labels are so far from 0 that float32 scores there miss the steps of trees."""
+    if loss.log_link:
+        return None
+    error, level, of = target.astype(np.float64), base, "labels"
+    if offset is not None:
+        error -= offset
+        level += float(np.average(offset, weights=weight))
+        of = "labels" if abs(base) > abs(level) / 2 else "labels and the offsets"
+    error -= np.average(error, weights=weight)
+    spread = float(np.sqrt(np.average(np.square(error), weights=weight)))
+    rounding = float(np.spacing(np.float32(abs(level))))
+    if rounding <= FINE * rate * spread or spread == 0:
+        return None
+    return (
+        f"label {name!r} is near {level:.4g} and varies by only {spread:.2g}: scores, which are "
+        f"float32, have steps of {rounding:.2g} there, and steps of trees are lost. Subtract "
+        f"{level:.4g} from the {of} before, and add it to predictions."
+    )
 
 
 def check_targets(model: Model, dataset: Dataset) -> None:
