@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import sys
 import time
@@ -49,6 +50,7 @@ CONTESTANTS = ("sparrow", "lightgbm", "lightgbm-sub-1m", "lightgbm-sub-3m")
 PARTS = {"lightgbm-sub-1m": 1_000_000, "lightgbm-sub-3m": 3_000_000}
 PACKAGES = ("sparrowboost", "lightgbm", "xgboost", "catboost", "scikit-learn", "numpy")
 TREES, RATE, LEAVES = 200, 0.1, 31  # of the quality runs
+MOST = 1_000_000  # rows of a real table
 
 Curve = list[dict[str, float]]
 
@@ -289,11 +291,23 @@ def quality(args: argparse.Namespace, console: Console) -> dict[str, Any]:
                     losses.setdefault(library, []).append(float(value.mean()))
                     console.print(name, loss, seed, library, losses[library][-1])
             means = {library: statistics.mean(of) for library, of in losses.items()}
-            peers = min(mean for library, mean in means.items() if library != "sparrow")
-            excess = 100 * (means["sparrow"] / peers - 1)
-            out[f"{name}, {loss}"] = {"losses": losses, "excess_percent": round(excess, 3)}
-            console.print(f"{name}, {loss}: {excess:+.3f} % above the best other library")
+            best_other = min((key for key in means if key != "sparrow"), key=means.__getitem__)
+            excess = 100 * (means["sparrow"] / means[best_other] - 1)
+            error = standard_error(losses["sparrow"], losses[best_other])
+            out[f"{name}, {loss}"] = {
+                "losses": losses,
+                "best_other": best_other,
+                "excess_percent": round(excess, 3),
+                "standard_error": round(error, 3),
+            }
+            console.print(f"{name}, {loss}: {excess:+.3f} % above {best_other}, +- {error:.3f}")
     return out
+
+
+def standard_error(ours: list[float], theirs: list[float]) -> float:
+    """Of the mean difference in per cent; each seed has a part of its own for both."""
+    differences = [100 * (a / b - 1) for a, b in zip(ours, theirs, strict=True)]
+    return statistics.stdev(differences) / len(ours) ** 0.5 if len(ours) > 1 else math.nan
 
 
 def main() -> None:
@@ -310,7 +324,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("/tmp/sparrow-bench"))
     parser.add_argument("--quality", action="store_true")
     parser.add_argument("--tables", nargs="+", default=("diamonds", "flights"))
-    parser.add_argument("--most", type=int, default=1_000_000, help="rows of a real table")
+    parser.add_argument("--most", type=int, default=MOST, help="rows of a real table")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -322,8 +336,10 @@ def main() -> None:
     if args.quality:
         path = args.out or RESULTS / "regression_quality.json"
         command = f"python benchmarks/bench_regression.py --quality --seeds {args.seeds}"
+        command += f" --most {args.most}" * (args.most != MOST)
         found = quality(args, console)
-        payload = {"command": command, **about, "seeds": args.seeds, "tables": found}
+        payload = {"command": command, **about, "seeds": args.seeds, "most_rows": args.most}
+        payload["tables"] = found
         path.write_text(json.dumps(payload, indent=1) + "\n")
         return
     args.data.mkdir(parents=True, exist_ok=True)
