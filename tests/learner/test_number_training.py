@@ -822,6 +822,7 @@ def test_a_quantile_that_is_no_median_has_its_own_leaves(data, test_rows):
 
 # -- kernels --------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("loss", ["squared_error", "quantile"])
 def test_labels_far_from_0_that_hardly_vary_are_told_what_to_do(caplog, loss):
     X, y = make_rows(n=1_000)
