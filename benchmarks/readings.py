@@ -280,7 +280,8 @@ def regression_quality(results: dict[str, Any]) -> str:
     rows = []
     for name, of in results["tables"].items():
         means = [sum(losses) / len(losses) for losses in of["losses"].values()]
-        above = f"{of['excess_percent']:+.2f} +- {of['standard_error']:.2f} ({of['best_other']})"
+        error = "" if of["standard_error"] is None else f" +- {of['standard_error']:.2f}"
+        above = f"{of['excess_percent']:+.2f}{error} ({of['best_other']})"
         rows.append([name, *(f"{mean:,.5g}" for mean in means), above])
     libraries = ["**sparrow**" if key == "sparrow" else key for key in of["losses"]]
     return markdown(["mean test loss", *libraries, "above the best other, %"], rows)
