@@ -236,6 +236,22 @@ def classes(results: dict[str, Any]) -> str:
     return _race(results, table + of, "lowest log loss")
 
 
+def classes_quality(results: dict[str, Any]) -> str:
+    """Of each contestant, the lowest loss and the last one, and both above Sparrow's."""
+    last: dict[str, list[float]] = {}
+    for run in results["runs"]:
+        last.setdefault(run["contestant"], []).append(run["curve"][-1]["loss"])
+    lowest = {name: one["lowest_loss"] for name, one in results["summary"].items()}
+    rows = []
+    for name in lowest:
+        cells = [_span(of[name], ".4f") for of in (lowest, last)]
+        above = 100 * (sum(last[name]) / sum(last["sparrow"]) - 1)
+        label = f"**{name}**" if name == "sparrow" else name
+        rows.append([label, *cells, "" if name == "sparrow" else f"{above:+.1f}"])
+    title = f"{results['trees']:,} rounds of trees of {results['leaves']}"
+    return markdown([title, "lowest log loss", "last log loss", "above Sparrow's, %"], rows)
+
+
 def _race(results: dict[str, Any], title: str, measure: str) -> str:
     """Of each contestant: lowest loss, seconds, memory, and Sparrow's speed to that loss."""
     rows = []
@@ -306,6 +322,7 @@ MAKERS = {
     "regression-quality": ("regression_quality", regression_quality),
     "classes": ("classes", classes),
     "classes-covertype": ("classes_covertype", classes),
+    "classes-covertype-part": ("classes_covertype_part", classes_quality),
     "categories": ("categories", categories),
     "categories-splice": ("categories_splice", categories),
     "sparse": ("sparse", sparse),
