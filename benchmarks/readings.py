@@ -298,7 +298,7 @@ def regression_quality(results: dict[str, Any]) -> str:
         means = [sum(losses) / len(losses) for losses in of["losses"].values()]
         error = "" if of["standard_error"] is None else f" +- {of['standard_error']:.2f}"
         above = f"{of['excess_percent']:+.2f}{error} ({of['best_other']})"
-        rows.append([name, *(f"{mean:,.5g}" for mean in means), above])
+        rows.append([name, *(f"{mean:,.{0 if mean >= 1_000 else 2}f}" for mean in means), above])
     libraries = ["**sparrow**" if key == "sparrow" else key for key in of["losses"]]
     return markdown(["mean test loss", *libraries, "above the best other, %"], rows)
 
