@@ -27,6 +27,7 @@ SMALLER = (
     "regression-quality",
     "classes",
     "classes-covertype",
+    "classes-covertype-part",
     "categories",
     "categories-splice",
     "sparse",
