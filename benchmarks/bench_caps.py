@@ -15,8 +15,9 @@ succeed. Then it runs at each of `--limits`, where it may refuse, but not be kil
     killed     the limit was exceeded: a defect
     failed     any other end: a defect, too
 
-It needs the right to make a cgroup, duckdb and polars for the files of other writers, and 10 GB of
-disk. All shapes take an hour on a busy machine. Results are written after each shape.
+It needs the right to make a cgroup; duckdb, polars, deltalake and pyiceberg with a catalog
+(pyiceberg[sql-sqlite]) for the files of other writers; and 10 GB of disk. All shapes
+take two hours on a busy machine. Results are written after each shape.
 """
 
 from __future__ import annotations
@@ -28,177 +29,25 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.csv as pcsv
-import pyarrow.parquet as pq
 from rich.console import Console
 
 import measure
 import readings
 from bench_memory import CHILD, RESULTS
+from cap_shapes import SHAPES
 from cgroups import memory_group
 from sparrowboost.runtime.memory import format_size, parse_size
 
 LIMITS = ("512MB", "1GB")
 NAMED = re.compile(r"give at least ([\d.]+ \w+)")
-MODEL_ROWS = 20_000  # of the small table of a shape, which trains the model for predictions
-PACKAGES = ("sparrowboost", "pyarrow", "numpy", "numba", "llvmlite", "duckdb", "polars")
+PACKAGES = ("sparrowboost", "pyarrow", "numpy", "numba", "llvmlite", "duckdb", "polars",
+            "deltalake", "pyiceberg")  # fmt: skip
 TREES = "10"
-
-Batches = Iterator[pa.RecordBatch]
-
-
-def float_batches(rows: int, columns: int, seed: int, block: int = 20_000) -> Batches:
-    """Normal float32 columns x0, x1, ... and a label y that depends on the first two."""
-    rng = np.random.default_rng(seed)
-    for start in range(0, rows, block):
-        x = rng.standard_normal((columns, min(block, rows - start)), np.float32)
-        y = (x[0] + x[1] > 1).astype(np.int8)
-        arrays = [pa.array(y), *map(pa.array, x)]
-        yield pa.RecordBatch.from_arrays(arrays, ["y", *(f"x{j}" for j in range(columns))])
-
-
-def write(path: Path, batches: Batches, group: int, **options: Any) -> None:
-    """One Parquet file with row groups of `group` rows."""
-    first = next(batches)
-    held, n = [first], first.num_rows
-    with pq.ParquetWriter(path, first.schema, **options) as writer:
-        for batch in batches:
-            if n >= group:
-                writer.write_table(pa.Table.from_batches(held), row_group_size=group)
-                held, n = [], 0
-            held.append(batch)
-            n += batch.num_rows
-        writer.write_table(pa.Table.from_batches(held), row_group_size=group)
-
-
-def floats(columns: int, group: int, **options: Any) -> Callable[[Path, int, int], None]:
-    """A writer of tables of floats."""
-
-    def make(path: Path, rows: int, seed: int) -> None:
-        write(path, float_batches(rows, columns, seed), min(group, rows), **options)
-
-    return make
-
-
-def text_batches(rows: int, seed: int) -> Batches:
-    """A text of 10 KB in each row, and numbers."""
-    rng = np.random.default_rng(seed)
-    for batch in float_batches(rows, 4, seed, block=2_000):
-        letters = rng.integers(97, 123, (batch.num_rows, 10_000), np.uint8)
-        texts = pa.array([row.tobytes().decode() for row in letters])
-        yield batch.append_column("text", texts)
-
-
-def texts(path: Path, rows: int, seed: int) -> None:
-    """Long texts in one row group."""
-    write(path, text_batches(rows, seed), 200_000)
-
-
-def arrow_texts(path: Path, rows: int, seed: int) -> None:
-    """Long texts in an Arrow file of one record batch."""
-    write_arrow(path, text_batches(rows, seed))
-
-
-def categories(columns: int, values: int) -> Callable[[Path, int, int], None]:
-    """A writer of string columns with many values."""
-
-    def make(path: Path, rows: int, seed: int) -> None:
-        names = pa.array([f"value-{k:08d}" for k in range(values)])
-
-        def batches() -> Batches:
-            rng = np.random.default_rng(seed)
-            for batch in float_batches(rows, 2, seed):
-                for j in range(columns):
-                    codes = pa.array(rng.integers(0, values, batch.num_rows, np.int32))
-                    batch = batch.append_column(f"c{j}", names.take(codes))
-                yield batch
-
-        write(path, batches(), 1 << 20)
-
-    return make
-
-
-def duckdb_file(path: Path, rows: int, seed: int) -> None:
-    """One row group, as DuckDB writes it: pages of up to 100 MB."""
-    import duckdb
-
-    plain = path.with_suffix(".plain")
-    write(plain, float_batches(rows, 20, seed), 200_000)
-    duckdb.sql(
-        f"copy (from read_parquet('{plain}')) to '{path}' (format parquet, row_group_size {rows})"
-    )
-    plain.unlink()
-
-
-def polars_file(path: Path, rows: int, seed: int) -> None:
-    """As polars writes by default."""
-    import polars
-
-    batches = list(float_batches(rows, 20, seed))
-    polars.DataFrame(pa.Table.from_batches(batches)).write_parquet(path)
-
-
-def csv_file(columns: int) -> Callable[[Path, int, int], None]:
-    """A writer of CSV files."""
-
-    def make(path: Path, rows: int, seed: int) -> None:
-        batches = float_batches(rows, columns, seed, block=2_000)
-        first = next(batches)
-        with pcsv.CSVWriter(path, first.schema) as writer:
-            writer.write_batch(first)
-            for batch in batches:
-                writer.write_batch(batch)
-
-    return make
-
-
-def arrow_file(path: Path, rows: int, seed: int) -> None:
-    """An Arrow file of one record batch."""
-    write_arrow(path, float_batches(rows, 20, seed))
-
-
-def write_arrow(path: Path, batches: Batches) -> None:
-    table = pa.Table.from_batches(list(batches)).combine_chunks()
-    with pa.ipc.new_file(path, table.schema) as writer:
-        writer.write_table(table)
-
-
-SPARK = {"compression": "snappy", "use_deprecated_int96_timestamps": True}
-# Name: rows, suffix, writer. Where rows are many, row groups are as their writer makes them.
-SHAPES: dict[str, tuple[int, str, Callable[[Path, int, int], None]]] = {
-    "tall: 2 M x 20": (2_000_000, "parquet", floats(20, 200_000)),
-    "wide: 1 M x 500": (1_000_000, "parquet", floats(500, 1 << 20)),
-    "wide: 200,000 x 2,000": (200_000, "parquet", floats(2_000, 1 << 20)),
-    "very wide: 50,000 x 5,000": (50_000, "parquet", floats(5_000, 1 << 20)),
-    "many row groups: 100,000 x 1,000": (100_000, "parquet", floats(1_000, 1_000)),
-    "texts of 10 KB": (30_000, "parquet", texts),
-    "100 columns of 100,000 categories": (200_000, "parquet", categories(100, 100_000)),
-    "2 columns of 2 M categories": (3_000_000, "parquet", categories(2, 2_000_000)),
-    "DuckDB: a row group of 5 M": (5_000_000, "parquet", duckdb_file),
-    "pages of 100 MB": (
-        5_000_000,
-        "parquet",
-        floats(
-            20,
-            5_000_000,
-            data_page_size=100_000_000,
-            max_rows_per_page=5_000_000,
-            use_dictionary=False,
-        ),
-    ),
-    "like Spark's: row groups of 128 MB": (3_000_000, "parquet", floats(20, 1_600_000, **SPARK)),
-    "polars": (2_000_000, "parquet", polars_file),
-    "CSV: 20,000 x 2,000": (20_000, "csv", csv_file(2_000)),
-    "Arrow: a record batch of 3 M": (3_000_000, "arrow", arrow_file),
-    "Arrow: long texts, a record batch": (30_000, "arrow", arrow_texts),
-}
 
 
 def run(limit: int, words: list[str], scratch: Path) -> dict[str, Any]:
@@ -245,20 +94,21 @@ def try_shape(
     name: str, place: Path, limits: list[str], commands: list[str], show: Console
 ) -> Iterator[dict[str, Any]]:
     """All commands on a table of one shape."""
-    rows, suffix, make = SHAPES[name]
-    source, small = place / f"t.{suffix}", place / f"small.{suffix}"
+    shape = SHAPES[name]
+    source, small = place / f"t{shape.suffix}", place / f"small{shape.suffix}"
     model, label = place / "model.json", ["--label", "y"]
-    make(source, rows, 0)
-    make(small, min(MODEL_ROWS, rows), 1)
+    shape.make(source, shape.rows, 0)
+    shape.make(small, min(shape.model_rows, shape.rows), 1)
     learn = ["--n-estimators", TREES, "-o"]
-    fit = ["train", str(small), *label, *learn, str(model)]
+    known = [*label, *shape.options]
+    fit = ["train", str(small), *known, *learn, str(model)]
     said = run_free(parse_size("20GB"), fit)
     if not model.exists():
         raise SystemExit(f"{name}: no model was trained:\n{said}")
     store, out = str(place / "store"), str(place / "out.parquet")
     words = {
-        "ingest": ["ingest", str(source), *label, "--overwrite", "-o", store],
-        "train": ["train", str(source), *label, *learn, str(place / "m.json")],
+        "ingest": ["ingest", str(source), *known, "--overwrite", "-o", store],
+        "train": ["train", str(source), *known, *learn, str(place / "m.json")],
         "predict": ["predict", str(model), str(source), "-o", out],
         "evaluate": ["evaluate", str(model), str(source), *label],
     }
@@ -271,9 +121,6 @@ def try_shape(
             result = {"shape": name, "command": command, "at": limit, **result}
             show.print(result, soft_wrap=True)
             yield result
-    for path in place.iterdir():
-        if path.is_file():
-            path.unlink()
 
 
 def main() -> None:
