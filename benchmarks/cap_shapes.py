@@ -269,6 +269,7 @@ SHAPES: dict[str, Shape] = {
     "many row groups: 100,000 x 1,000": Shape(100_000, ".parquet", floats(1_000, 1_000)),
     "texts of 10 KB": Shape(30_000, ".parquet", texts),
     "100 columns of 100,000 categories": Shape(200_000, ".parquet", categories(100, 100_000)),
+    "500 columns of 10,000 categories": Shape(30_000, ".parquet", categories(500, 10_000)),
     "3 columns of 500,000 categories": Shape(
         3_000_000, ".parquet", categories(3, 500_000), model_rows=1_500_000
     ),

@@ -84,6 +84,8 @@ PLACES = {
     "sparse_evidence_share": ("store.sparse.EVIDENCE_SHARE",),
     "min_staged_rows": ("store.ingest.MIN_STAGED_ROWS",),
     "n_stages": ("store.ingest.N_STAGES",),
+    "kept_categories": ("store.fold_statistics.MIN_KEPT", "store.plan.MIN_KEPT"),
+    "least_categories": ("store.statistics_pass.MIN_CATEGORIES",),
     "most_statistics": ("store.statistics_pass.MAX_CATEGORIES",),
     "bucket_bytes": ("store.shuffle.BUCKET_BYTES",),
     "extent_bytes": ("store.shuffle.EXTENT_BYTES",),

@@ -272,6 +272,29 @@ def test_ingest_refuses_a_limit_and_succeeds_with_the_one_it_names(data, tmp_pat
     assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
 
 
+@pytest.fixture(scope="module")
+def categories(data):
+    """A file with 300 columns, each of 5,000 categories."""
+    rng, path = np.random.default_rng(0), data / "categories.parquet"
+    words = np.array([f"value-{k}" for k in range(5_000)])
+    columns = {f"c{j}": words[rng.integers(0, len(words), 20_000)] for j in range(300)}
+    pq.write_table(pa.table({**columns, "y": rng.integers(0, 2, 20_000)}), path)
+    # Once without a group, to compile the kernels of statistics.
+    ingest(path, label="y", columns=["c0"], verbose=0)
+    return path
+
+
+@pytest.mark.slow
+def test_training_on_many_categories_succeeds_with_the_limit_that_it_names(
+    data, categories, tmp_path
+):
+    words = ["train", categories, "--label", "y", "--n-estimators", "2", "-o", tmp_path / "m.json"]
+    done = command("150MB", data, *words)
+    assert done.returncode == 1 and done.stderr.count("give at least") == 1
+    done = command(named(done.stderr), data, *words)
+    assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
+
+
 @pytest.mark.slow
 def test_training_refuses_a_limit_and_succeeds_with_the_one_it_names(data, store, tmp_path):
     words = ["train", store, "--valid", data / "valid.parquet", "--n-estimators", "5"]

@@ -14,16 +14,19 @@ import pytest
 
 import sparrowboost.store.fold_statistics as fold_statistics
 from constants import set_constants
-from sparrowboost import Dataset, ingest, load_model, train
+from sparrowboost import Dataset, MemoryLimitError, ingest, load_model, train
+from sparrowboost.runtime.memory import held
 from sparrowboost.store.bin_finder import find_thresholds
 from sparrowboost.store.category_statistics import CategoryStatistics, CodedWords, hash_words
 from sparrowboost.store.fold_statistics import (
     N_FOLDS,
     SMOOTHING,
     FoldSums,
+    category_bytes,
     folds_of,
     share_out,
 )
+from sparrowboost.store.statistics_pass import LIMIT_SHARE, StatisticsPass
 from sparrowboost.views import split
 
 ROWS = 4_000
@@ -508,3 +511,53 @@ def test_categories_that_come_and_go_with_time_are_learned():
         model = train(dataset, n_estimators=30, verbose=0)
         loss[on] = log_loss(y[n:], model.predict_proba(table[n:])[:, 1])
     assert loss[True] < loss[False] - 0.02
+
+
+def test_the_most_frequent_categories_are_kept():
+    values = ["a"] * 5 + ["b"] * 4 + ["c"] * 3 + ["d"] * 2
+    sums = FoldSums("c", 1, 100)
+    sums.add(words_of(values), folds_of(0, len(values), 0), np.ones((2, len(values))))
+    sums.keep(4)
+    assert sums.n_categories == 4 and not sums.drops
+    sums.keep(2)
+    prior = np.array([1.0])
+    whole, _ = sums.finish(["mean", "count"], prior, 1.0, find_thresholds)
+    assert sums.drops
+    assert set(whole.hashes) == set(words_of(["a", "b"]).hashes)
+
+
+def many_columns(tmp_path, rng, n_columns):
+    """A file with columns of 600 categories."""
+    columns = {f"c{j}": long_tail(rng, 2_000) for j in range(n_columns)}
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({**columns, "y": rng.integers(0, 2, 2_000)}), path)
+    return path
+
+
+def test_columns_are_counted_together_as_far_as_their_sums_fit(rng, tmp_path, monkeypatch):
+    path, groups, read = many_columns(tmp_path, rng, 12), [], StatisticsPass._read
+    limit = held() + 200_000_000
+    together = ingest(path, label="y", memory_limit=limit, verbose=0).binning.to_json()
+
+    def noted(self, columns, *more):
+        groups.append(columns)
+        return read(self, columns, *more)
+
+    monkeypatch.setattr(StatisticsPass, "_read", noted)
+    least = limit // LIMIT_SHARE // category_bytes(1) // 5  # for five columns at once
+    set_constants(monkeypatch, least_categories=least)
+    apart = ingest(path, label="y", memory_limit=limit, verbose=0).binning.to_json()
+    assert 1 < max(map(len, groups)) <= 5
+    assert [name for group in groups for name in group] == [f"c{j}" for j in range(12)]
+    assert apart == together
+
+
+def test_statistics_of_many_columns_count_towards_the_limit(rng, tmp_path, monkeypatch):
+    path = many_columns(tmp_path, rng, 12)
+    set_constants(monkeypatch, kept_categories=100_000)
+    few = held() + 100_000_000
+    with pytest.raises(MemoryLimitError, match=r"statistics of categories \(79.\d MB\)") as refused:
+        ingest(path, label="y", memory_limit=few, verbose=0)
+    named = int(str(refused.value).split("give at least ")[1].split()[0])
+    ingest(path, label="y", memory_limit=f"{named}MB", verbose=0)
+    ingest(path, label="y", memory_limit=few, verbose=0, category_statistics=False)

@@ -34,6 +34,8 @@ LOAD = 2  # places of the table for each category, at least
 SAMPLED_SUMS = 1 << 18  # of which thresholds are made
 CHUNK = 1 << 14  # categories whose bins are found at once
 KEPT = 0.5  # share of the categories that may stay when there are too many
+KEPT_SHARE = 16  # of the memory limit, for the statistics of all columns while rows are read
+MIN_KEPT = 1_000  # categories of a column that these are of, if it has so many
 LEAST_HASHES = 1 << 12  # by which categories are counted that were dropped: to 1.6 %
 
 Floats = npt.NDArray[np.float64]
@@ -45,6 +47,16 @@ def category_bytes(n_targets: int) -> int:
     """Bytes that a category of a column takes while its sums are made."""
     table = 12 * 2 * LOAD  # twice as many places as needed, at most
     return 8 * N_FOLDS * (1 + n_targets) + 8 + table + table // 2  # while it is made anew
+
+
+def kept_bytes(n_targets: int) -> int:
+    """Bytes that a category of a column takes when its statistics are made."""
+    return 12 * 2 * LOAD + (N_FOLDS + 1) * (1 + n_targets) + 8
+
+
+def kept_categories(limit: int, n_columns: int, n_targets: int) -> int:
+    """Categories of which each of some columns may keep statistics."""
+    return max(MIN_KEPT, limit // (KEPT_SHARE * n_columns * kept_bytes(n_targets)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,8 +186,13 @@ class FoldSums:
 
     def _drop_rarest(self, n_more: int) -> None:
         """Drop the rarest categories, so that there is room for some more."""
+        self.keep(min(int(KEPT * self.most), self.most - n_more), n_more)
+
+    def keep(self, most: int, n_more: int = 0) -> None:
+        """Keep the most frequent categories, at most so many, with room for some more."""
         n = self.n_categories
-        most = min(int(KEPT * self.most), self.most - n_more)
+        if n <= most:
+            return
         count = self._sums[:n, :, 0].sum(1)
         rare = np.partition(count, n - most - 1)[n - most - 1]
         kept = np.flatnonzero(count > rare)

@@ -253,6 +253,7 @@ def ingest(
         finished = find_finished(path, run, overwrite=overwrite)
         if finished is not None:
             return finished
+    new = known is None and category_statistics
     with ExitStack() as stack:
         store = stack.enter_context(StoreWriter(path, overwrite=overwrite, run=run))
         options = OpenOptions(
@@ -269,7 +270,7 @@ def ingest(
                 if known is not None:
                     check_kinds(known, table.source, known.column_names)
                 release()
-                IngestPlan.make(limit, table, n_jobs, trained=not wait)
+                IngestPlan.make(limit, table, n_jobs, trained=not wait, statistics=new)
 
             table = open_table(
                 data,
@@ -296,7 +297,7 @@ def ingest(
                 with compiling(progress):
                     warm_up_sparse()
             if sparse is None:
-                plan = IngestPlan.make(limit, table, n_jobs, trained=not wait)
+                plan = IngestPlan.make(limit, table, n_jobs, trained=not wait, statistics=new)
                 check_room(store.path, table.source.n_rows * layout_of(table).row_bytes)
             else:
                 rules, plan = SparsePlan.make(limit), plan_sparse(limit, table, sparse, n_jobs)
@@ -310,6 +311,7 @@ def ingest(
                 binning, row_bytes, many = find_bins(
                     table, plan, seed, progress, statistics=category_statistics
                 )
+                plan = plan.beside_statistics(table, len(many))
                 binning, statistics = make_statistics(
                     binning, many, table, sample, plan, limit, seed, progress
                 )
@@ -317,6 +319,7 @@ def ingest(
                 names = known.column_names
                 check_kinds(known, table.source, names)
                 binning, row_bytes = known, float(table.source.row_bytes(names))
+                plan = plan.beside_statistics(table, len(known.statistics))
                 read_again = StatisticsPass.again(known, table, sample, plan, limit, seed)
                 statistics = read_again.of_rows(progress, sure=same_rows)
                 if statistics is None and not isinstance(bins_of, Dataset):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparrowboost.readers.base import reading_bytes
 from sparrowboost.readers.table import AHEAD, Table
-from sparrowboost.runtime.budget import LIBRARIES, Budget, blocks_in_flight, default_parts
+from sparrowboost.runtime.budget import LIBRARIES, MARGIN, Budget, blocks_in_flight, default_parts
 from sparrowboost.runtime.memory import CODE_BYTES, held
 from sparrowboost.runtime.progress import log
 from sparrowboost.store.binning import WORK_DTYPES
 from sparrowboost.store.column_pass import ColumnPlan, least_reading, plan_columns
+from sparrowboost.store.fold_statistics import MAX_MEANS, MIN_KEPT, kept_bytes, kept_categories
 from sparrowboost.store.shuffle import MIN_MEMORY, largest_block
 from sparrowboost.store.sparse import (
     MIN_ENTRIES,
@@ -35,6 +36,8 @@ MIN_CATEGORIES = 2_000  # counted at once, for 254 bins
 FEATURE_BYTES = 15_000
 SHUFFLE_SHARE = 32  # of the limit
 MIN_BUFFERS = 32_000_000  # bytes: the smallest buffers with which ingest still makes sense
+STATISTICS = "statistics of categories"
+FEW_STATISTICS = 4_000_000  # bytes of statistics that fit beside the buffers
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class IngestPlan:
     n_bytes: int  # of all that reading and binning takes
     n_jobs: int
     columns: ColumnPlan | None  # None: columns are read together
+    least: Budget  # without statistics
 
     def block_rows(self, row_bytes: float, maximum: int) -> int:
         """Rows of a block, if each takes `row_bytes`."""
@@ -87,10 +91,20 @@ class IngestPlan:
         yield group
 
     @classmethod
-    def make(cls, limit: int, table: Table, n_jobs: int, *, trained: bool = False) -> IngestPlan:
+    def make(
+        cls,
+        limit: int,
+        table: Table,
+        n_jobs: int,
+        *,
+        trained: bool = False,
+        statistics: bool = False,
+    ) -> IngestPlan:
         """Divide the limit; a MemoryLimitError names one that is large enough.
 
         `trained`: the rows are trained on while they are read, which the limit must allow for, too.
+        `statistics`: columns of many categories have statistics. Which ones do is not known yet, so
+        the limit need not allow for them, but one that is named does for all columns.
         """
         source, names = table.source, table.read_columns
         reading = least_reading(source, names)
@@ -100,12 +114,16 @@ class IngestPlan:
         parts = {} if in_memory else {LIBRARIES: libraries, "reading": reading}
         # By the limit alone, so that the same limit gives the same order of rows.
         shuffle_bytes = max(MIN_MEMORY, limit // SHUFFLE_SHARE)
-        budget = Budget(limit, {**parts, "features": features, "buffers": MIN_BUFFERS})
-        if trained and budget.total > limit:
-            fixed = {"libraries": CODE_BYTES} if in_memory else {LIBRARIES: libraries}
-            training = Budget(limit, {**fixed, **training_parts(table, shuffle_bytes, n_jobs)})
-            budget = max(budget, training, key=lambda some: some.total)
-        budget.check()
+        least = Budget(limit, {**parts, "features": features, "buffers": MIN_BUFFERS})
+        if least.total > limit:
+            n = list(table.features.values()).count("category") if statistics else 0
+            budget = Budget(limit, {**least.parts, STATISTICS: least_statistics(table, n)})
+            if trained:
+                fixed = {"libraries": CODE_BYTES} if in_memory else {LIBRARIES: libraries}
+                fixed |= training_parts(table, shuffle_bytes, n_jobs, n)
+                fixed[STATISTICS] = most_statistics(table, n, sum(fixed.values()))
+                budget = max(budget, Budget(limit, fixed), key=lambda some: some.total)
+            budget.check()
         free = limit // 2 if in_memory else limit - libraries - features
         columns = plan_columns(
             source, names, max(reading, min(free // 2, free - MIN_BUFFERS)), n_jobs
@@ -129,9 +147,27 @@ class IngestPlan:
             n_bytes=reading + blocks * block_bytes + shuffle_bytes,
             n_jobs=n_jobs,
             columns=columns,
+            least=least,
         )
         log.debug("limit=%d libraries=%d plan=%s", limit, libraries, plan)
         return plan
+
+    def beside_statistics(self, table: Table, n_columns: int) -> IngestPlan:
+        """The plan for a table of which so many columns have statistics.
+
+        A MemoryLimitError names a limit that is large enough for them.
+        """
+        n_bytes = least_statistics(table, n_columns)
+        if n_bytes <= FEW_STATISTICS:
+            return self
+        Budget(self.least.limit, {**self.least.parts, STATISTICS: n_bytes}).check()
+        free = self.sample_bytes * (2 if self.columns is None else 4)
+        share = max(1 - n_bytes / free, 0.25)
+        return replace(
+            self,
+            block_bytes=int(share * self.block_bytes),
+            sample_bytes=int(share * self.sample_bytes),
+        )
 
 
 def plan_sparse(limit: int, table: Table, sparse: SparseTable, n_jobs: int) -> IngestPlan:
@@ -147,7 +183,8 @@ def plan_sparse(limit: int, table: Table, sparse: SparseTable, n_jobs: int) -> I
         "long rows": sparse.shape(rules).tail_bytes,
         "buffers": MIN_BUFFERS,
     }
-    Budget(limit, parts).check()
+    least = Budget(limit, parts)
+    least.check()
     blocks = 3 * blocks_in_flight(AHEAD, n_jobs) // 2
     free = limit - sum(parts.values()) + MIN_BUFFERS - shuffle_bytes
     block_bytes = max(1, min(MAX_BLOCK_BYTES, free // (2 * blocks)))
@@ -158,12 +195,43 @@ def plan_sparse(limit: int, table: Table, sparse: SparseTable, n_jobs: int) -> I
         n_bytes=reading + blocks * block_bytes + shuffle_bytes,
         n_jobs=n_jobs,
         columns=None,
+        least=least,
     )
 
 
-def training_parts(table: Table, shuffle_bytes: int, n_jobs: int) -> dict[str, int]:
-    """What training on these rows will take, in addition to libraries."""
-    layout, labels = layout_of(table), table.labels
+def least_statistics(table: Table, n_columns: int) -> int:
+    """The least that the statistics of some columns take while rows are read."""
+    k = n_means(table)
+    return n_columns * (MIN_KEPT * kept_bytes(k) + FEATURE_BYTES * (1 + k))
+
+
+def most_statistics(table: Table, n_columns: int, others: int) -> int:
+    """The most that they take under the limit that is named for them and other parts."""
+    if not n_columns:
+        return 0
+    k = n_means(table)
+    limit = int(MARGIN**2 * others) + n_columns * MIN_KEPT * kept_bytes(k)
+    kept = kept_categories(limit, n_columns, k)
+    if table.source.exact_rows:
+        kept = min(kept, table.source.n_rows)
+    return n_columns * (kept * kept_bytes(k) + FEATURE_BYTES * (1 + k))
+
+
+def n_means(table: Table) -> int:
+    """Means of the target that a column with statistics has as features."""
+    n = table.labels.n_classes
+    return min(n, MAX_MEANS) if n > 2 else 1
+
+
+def training_parts(
+    table: Table, shuffle_bytes: int, n_jobs: int, n_statistics: int = 0
+) -> dict[str, int]:
+    """What training on these rows will take, in addition to libraries.
+
+    `n_statistics`: columns that may have statistics.
+    """
+    d = len(table.features) + n_statistics * (1 + n_means(table))
+    layout, labels = layout_of(table, d), table.labels
     rows = largest_block(
         layout.row_bytes,
         table.source.n_rows,

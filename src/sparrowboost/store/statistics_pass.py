@@ -34,6 +34,7 @@ from sparrowboost.store.fold_statistics import (
     RowStatistics,
     category_bytes,
     folds_of,
+    kept_categories,
     share_out,
 )
 from sparrowboost.store.label_sample import LabelSample, read_as_classes, read_as_two
@@ -196,16 +197,26 @@ class StatisticsPass:
         n_features = len(means_of(self.table.labels, self.sample, self.known).names) + 1
         if any(len(some.names) != n_features for some in self.known):
             return []
-        groups, source = [slice(None)], self.table.source
-        if self.plan.columns is not None and (reading := source.reading(self.columns)) is not None:
-            groups = self.plan.columns.parts(reading)
+        source = self.table.source
+        groups = list(self._groups(n_features - 1))
         made = []
         with progress.task("statistics of categories", len(groups) * source.n_rows) as task:
             for group in groups:
                 # Of its own: labels of the table are read by the pass over all columns.
                 labels = copy.deepcopy(self.table.labels)
-                made += self._read(list(self.columns[group]), labels, task)
+                made += self._read(group, labels, task)
+                release()
         return made
+
+    def _groups(self, n_targets: int) -> Iterator[list[str]]:
+        """Columns that are read together: their readers and the least of their sums fit."""
+        parts, source = [slice(None)], self.table.source
+        if self.plan.columns is not None and (reading := source.reading(self.columns)) is not None:
+            parts = self.plan.columns.parts(reading)
+        most = max(1, self.sum_bytes // (MIN_CATEGORIES * category_bytes(n_targets)))
+        for part in parts:
+            names = list(self.columns[part])
+            yield from (names[at : at + most] for at in range(0, len(names), most))
 
     def _read(
         self, columns: list[str], labels: LabelReader, task: Task
@@ -236,6 +247,11 @@ class StatisticsPass:
                 totals += values.sum(1)
                 n_rows += len(block.codes)
                 task.advance(len(block.codes))
+        kept = kept_categories(self.limit, len(self.columns), len(means.names))
+        for sums in all_sums:
+            # Where all columns are counted together, they have fewer.
+            if len(columns) < len(self.columns):
+                sums.keep(kept)
         if labels.order()[0] and means.flips:
             totals[1] = totals[0] - totals[1]
             for sums in all_sums:
@@ -260,8 +276,13 @@ class StatisticsPass:
 
         By the limit alone, where that allows it, so that the same limit gives the same statistics.
         """
-        n_bytes = min(self.limit // LIMIT_SHARE, self.plan.sample_bytes) // len(self.columns)
+        n_bytes = self.sum_bytes // len(self.columns)
         return n_columns * max(n_bytes // category_bytes(n_targets), MIN_CATEGORIES)
+
+    @property
+    def sum_bytes(self) -> int:
+        """What the sums of columns that are read together may take."""
+        return min(self.limit // LIMIT_SHARE, self.plan.sample_bytes)
 
 
 def _add(block: CodedBlock, folds: npt.NDArray[np.uint8], values: Floats, sums: FoldSums) -> None:
