@@ -15,7 +15,10 @@ docs/ingest.md has what was measured.
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,10 +135,9 @@ class FoldSums:
         self._k = 1 + n_targets
         self._least = np.empty(0, np.uint64)  # the least of all hashes, ascending
         self._rows = self._checksum = 0
-        # Pages that are never written to take no memory.
         self.max_categories = max_categories
-        self._hashes = np.zeros(max_categories, np.uint64)
-        self._sums = np.zeros((max_categories, N_FOLDS, self._k))
+        self._hashes = lazy_zeros(max_categories).view(np.uint64)
+        self._sums = lazy_zeros(max_categories, N_FOLDS, self._k)
         self._make_table(FIRST_CATEGORIES)
 
     def _make_table(self, n: int) -> None:
@@ -253,6 +255,18 @@ def share_out(all_sums: Sequence[FoldSums], total: int) -> None:
     free = max(total - own * len(all_sums) - sum(more), 0) // len(all_sums)
     for sums, used in zip(all_sums, more, strict=True):
         sums.most = min(own + used + free, sums.max_categories)
+
+
+def lazy_zeros(*shape: int) -> Floats:
+    """Zeros of which pages that are never written to take no memory.
+
+    Those of an allocator do: it clears memory that was in use before, and pages may be huge.
+    """
+    pages = mmap.mmap(-1, 8 * math.prod(shape))
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        with suppress(OSError):  # of systems without huge pages
+            pages.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(pages, np.float64).reshape(shape)
 
 
 @dataclass(frozen=True)
