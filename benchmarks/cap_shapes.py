@@ -238,6 +238,7 @@ def write_arrow(path: Path, batches: Batches) -> None:
 
 
 SPARK = {"compression": "snappy", "use_deprecated_int96_timestamps": True}
+CLASSES = ("--task", "classification")
 REGRESSION = ("--task", "regression")
 
 
@@ -259,7 +260,9 @@ SHAPES: dict[str, Shape] = {
     "numbers: 10 M x 20": Shape(
         10_000_000, ".parquet", floats(20, 1 << 20, number), options=REGRESSION
     ),
-    "ten classes: 10 M x 20": Shape(10_000_000, ".parquet", floats(20, 1 << 20, ten_classes)),
+    "ten classes: 10 M x 20": Shape(
+        10_000_000, ".parquet", floats(20, 1 << 20, ten_classes), CLASSES
+    ),
     "wide: 1 M x 500": Shape(1_000_000, ".parquet", floats(500, 1 << 20)),
     "wide: 200,000 x 2,000": Shape(200_000, ".parquet", floats(2_000, 1 << 20)),
     "wide, a fifth missing: 200,000 x 2,000": Shape(
