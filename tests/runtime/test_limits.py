@@ -257,6 +257,20 @@ def named(message):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("what", ["ingest", "train"])
+def test_a_limit_named_before_json_lines_are_read_is_enough_for_their_rows(data, tmp_path, what):
+    x = np.random.default_rng(0).random(20_000).tolist()
+    lines = [f'{{"x": {value}, "y": {value > 0.5:d}}}' for value in x]
+    (tmp_path / "t.jsonl").write_text("\n".join(lines))
+    out = tmp_path / ("store" if what == "ingest" else "m.json")
+    words = [what, tmp_path / "t.jsonl", "--label", "y", "-o", out]
+    done = command("150MB", data, *words)
+    assert done.returncode == 1 and done.stderr.count("give at least") == 1
+    done = command(named(done.stderr), data, *words)
+    assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 200])
 def test_ingest_refuses_a_limit_and_succeeds_with_the_one_it_names(data, tmp_path, n_classes):
     words = ["ingest", data / "valid.parquet", "--label", "y", "-o", tmp_path / "store"]

@@ -78,12 +78,12 @@ def append_rows(
             limit=limit,
         )
 
-        def plan_stream(table: Table) -> None:
-            _check(table, base)
-            release()
-            IngestPlan.make(limit, table, n_jobs)
-
         with make_progress(verbose) as progress:
+
+            def plan_stream(table: Table) -> None:
+                _check(table, base)
+                _plan(table, base, limit, n_jobs, progress)
+
             table = _open(data, base, options, label, weight, offset, plan_stream)
             plan = _plan(table, base, limit, n_jobs, progress)
         row_bytes = float(table.source.row_bytes(base.binning.column_names))

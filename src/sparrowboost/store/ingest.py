@@ -269,6 +269,8 @@ def ingest(
             def plan_stream(table: Table) -> None:
                 if known is not None:
                     check_kinds(known, table.source, known.column_names)
+                with compiling(progress):
+                    warm_up(table.features.values())
                 release()
                 IngestPlan.make(limit, table, n_jobs, trained=not wait, statistics=new)
 
