@@ -221,7 +221,7 @@ def test_prediction_refuses_a_limit_and_succeeds_with_the_one_it_names(data, tmp
     words = [what, model, data / "valid.parquet", *(["-o", out] if what == "predict" else [])]
     done = command("150MB", data, *words)
     assert done.returncode == 1
-    assert "memory_limit 150 MB is too small" in done.stderr
+    assert "--memory 150 MB is too small" in done.stderr
     assert done.stderr.count("\n") == 1 and not out.exists()
     done = command(named(done.stderr), data, *words)
     assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
@@ -280,7 +280,7 @@ def test_ingest_refuses_a_limit_and_succeeds_with_the_one_it_names(data, tmp_pat
         words[3:4] = [tmp_path / "classes.npy", "--task", "classification"]
     done = command("150MB", data, *words)
     assert done.returncode == 1
-    assert "memory_limit 150 MB is too small" in done.stderr
+    assert "--memory 150 MB is too small" in done.stderr
     assert not (tmp_path / "store").exists()
     done = command(named(done.stderr), data, *words)
     assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
@@ -315,7 +315,7 @@ def test_training_refuses_a_limit_and_succeeds_with_the_one_it_names(data, store
     words += ["-o", tmp_path / "model.json"]
     done = command("170MB", data, *words)
     assert done.returncode == 1
-    assert "memory_limit 170 MB is too small" in done.stderr
+    assert "--memory 170 MB is too small" in done.stderr
     assert not (tmp_path / "model.json").exists()
     done = command(named(done.stderr), data, *words)
     assert (done.returncode, done.kills) == (0, 0), done.stderr[-2000:]
