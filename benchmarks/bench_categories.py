@@ -158,12 +158,21 @@ def categorical(columns: dict[str, np.ndarray]) -> list[str]:
 def run_child(job: dict[str, Any]) -> dict[str, Any]:
     """Train, then measure on the test rows; seconds do not include that."""
     LIBRARIES[job["contestant"]]({**job, "train": job["few"], "trees": WARM_UP["trees"]})
+    return trained(LIBRARIES[job["contestant"]], job, load)
+
+
+def trained(
+    train: Callable[[dict[str, Any]], Callable[[Any], np.ndarray]],
+    job: dict[str, Any],
+    load: Callable[[str], tuple[Any, np.ndarray]],
+) -> dict[str, Any]:
+    """What training takes, and how good its predictions are for the test rows."""
     start, cpu = time.perf_counter(), time.process_time()
-    predict = LIBRARIES[job["contestant"]](job)
+    predict = train(job)
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     peak = measure.peak_rss_mb()
-    columns, y = load(job["test"])
-    p = predict(columns)
+    rows, y = load(job["test"])
+    p = predict(rows)
     return {
         "seconds": round(seconds, 2),
         "cpu_seconds": round(cpu, 2),
@@ -252,7 +261,7 @@ def matrix(columns: dict[str, np.ndarray]) -> np.ndarray:
     return np.column_stack([column.astype(np.float32) for column in columns.values()])
 
 
-def lightgbm_of(job: dict[str, Any], x: np.ndarray, y: np.ndarray, categories: list[int]) -> Any:
+def lightgbm_of(job: dict[str, Any], x: Any, y: np.ndarray, categories: list[int]) -> Any:
     import lightgbm as lgb
 
     params = {

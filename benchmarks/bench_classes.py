@@ -363,9 +363,8 @@ def main() -> None:
     summary = summarize(runs)
     show(summary, console)
     name = "classes.json" if args.task == "made" else f"classes_{args.task.replace('-', '_')}.json"
-    given = " ".join(sys.argv[1:])
     about = {
-        "command": f"python benchmarks/bench_classes.py {given}".strip(),
+        "command": measure.command(),
         "commit": measure.commit(),
         "machine": measure.machine(PACKAGES),
         "task": args.task,

@@ -25,7 +25,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,23 +34,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import scipy.sparse as sp
 from rich.console import Console
-from rich.table import Table
 
 import measure
+from bench_categories import LEAVES, lightgbm_of, log_loss, show, summarize, trained
 
 RESULTS = Path(__file__).parent / "results"
 TEST_ROWS = 100_000
 CONTESTANTS = ("sparrow", "sparrow-matrix", "lightgbm", "xgboost")
 PACKAGES = ("sparrowboost", "lightgbm", "xgboost", "scipy", "numpy")
 PIECE_ROWS = 20_000  # made and written together
-LEAVES = 31
 STEEPNESS = 0.9  # of Zipf's law: the k-th most frequent word has k**-0.9 of the first one's rows
 SPREAD = 0.7  # standard deviation of the logarithm of a document's length
 FIELD_VALUES = 1_000
 WITH_EFFECT = 1 / 3  # of the columns
 SIGNAL = 1.5  # standard deviation of the log odds
-
-FIGURES = ("loss", "auc", "seconds", "cpu_seconds", "peak_mb")
 
 
 # -- tables ---------------------------------------------------------------------------------------
@@ -157,26 +153,7 @@ Predict = Callable[[sp.csr_matrix], np.ndarray]
 
 def run_child(job: dict[str, Any]) -> dict[str, Any]:
     """Train, then measure on the test rows; seconds do not include that."""
-    from sklearn.metrics import roc_auc_score
-
-    start, cpu = time.perf_counter(), time.process_time()
-    predict = LIBRARIES[job["contestant"]](job)
-    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-    peak = measure.peak_rss_mb()
-    rows, y = load(job["test"])
-    p = predict(rows)
-    return {
-        "seconds": round(seconds, 2),
-        "cpu_seconds": round(cpu, 2),
-        "peak_mb": round(peak, 1),
-        "loss": log_loss(y, p),
-        "auc": float(roc_auc_score(y, p)),
-    }
-
-
-def log_loss(y: np.ndarray, p: np.ndarray) -> float:
-    p = np.clip(p, 1e-15, 1 - 1e-15)
-    return float(-np.log(np.where(y == 1, p, 1 - p)).mean())
+    return trained(LIBRARIES[job["contestant"]], job, load)
 
 
 def sparrow_of(job: dict[str, Any], data: Any, label: Any) -> Predict:
@@ -211,19 +188,7 @@ def sparrow_matrix(job: dict[str, Any]) -> Predict:
 
 
 def lightgbm(job: dict[str, Any]) -> Predict:
-    import lightgbm as lgb
-
-    rows, y = load(job["train"])
-    params = {
-        "objective": "binary",
-        "learning_rate": job["rate"],
-        "num_leaves": LEAVES,
-        "num_threads": measure.cores(),
-        "seed": job["seed"],
-        "verbose": -1,
-    }
-    booster = lgb.train(params, lgb.Dataset(rows, y, params={"verbose": -1}), job["trees"])
-    return booster.predict
+    return lightgbm_of(job, *load(job["train"]), []).predict
 
 
 def xgboost(job: dict[str, Any]) -> Predict:
@@ -258,24 +223,10 @@ LIBRARIES: dict[str, Callable[[dict[str, Any]], Predict]] = {
 
 def means(runs: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     """The means over seeds, by contestant."""
-    names = dict.fromkeys(run["contestant"] for run in runs)
     return {
-        name: {
-            key: float(np.mean([run[key] for run in runs if run["contestant"] == name]))
-            for key in FIGURES
-        }
-        for name in names
+        name: {key: float(np.mean(values)) for key, values in of.items()}
+        for name, of in summarize(runs).items()
     }
-
-
-def show(summary: dict[str, dict[str, float]], console: Console) -> None:
-    table = Table("", "log loss", "AUC", "seconds", "CPU seconds", "peak MB")
-    for name, of in summary.items():
-        table.add_row(
-            name, f"{of['loss']:.5f}", f"{of['auc']:.4f}", f"{of['seconds']:.1f}",
-            f"{of['cpu_seconds']:.1f}", f"{of['peak_mb']:.0f}",
-        )  # fmt: skip
-    console.print(table)
 
 
 def main() -> None:
@@ -314,8 +265,7 @@ def main() -> None:
             console.print(seed, contestant, f"{found['seconds']:.1f} s", f"{found['loss']:.5f}")
         for path in files.values():
             Path(path).unlink()
-    summary = means(runs)
-    show(summary, console)
+    show(summarize(runs), console)
     name = "sparse.json" if args.task == "words" else f"sparse_{args.task}.json"
     about = {
         "command": measure.command(),
@@ -324,7 +274,7 @@ def main() -> None:
         **table,
         **how,
     }
-    measure.write_json(args.out or RESULTS / name, {**about, "runs": runs, "summary": summary})
+    measure.write_json(args.out or RESULTS / name, {**about, "runs": runs, "summary": means(runs)})
 
 
 if __name__ == "__main__":

@@ -17,34 +17,31 @@ from sparrowboost.cli import main
 OLD, LIVE = small_table(300, seed=1), small_table(200, seed=2)
 
 
-def make_delta(folder):
-    (folder / "_delta_log").mkdir(parents=True)
-    (folder / "_delta_log" / "00000000000000000000.json").write_text("{}")
+def with_file(folder, name, text):
+    """A folder with one of the files that such tables have beside their data."""
+    (folder / name).parent.mkdir(parents=True)
+    (folder / name).write_text(text)
     return folder
+
+
+def make_delta(folder):
+    return with_file(folder, "_delta_log/00000000000000000000.json", "{}")
 
 
 def make_iceberg(folder):
-    (folder / "metadata").mkdir(parents=True)
-    (folder / "metadata" / "00003-2011a52f.metadata.json").write_text("{}")
-    return folder
+    return with_file(folder, "metadata/00003-2011a52f.metadata.json", "{}")
 
 
 def make_packed_iceberg(folder):
-    (folder / "metadata").mkdir(parents=True)
-    (folder / "metadata" / "v1.metadata.json.gz").write_text("")
-    return folder
+    return with_file(folder, "metadata/v1.metadata.json.gz", "")
 
 
 def make_iceberg_of_hint(folder):
-    (folder / "metadata").mkdir(parents=True)
-    (folder / "metadata" / "version-hint.text").write_text("1")
-    return folder
+    return with_file(folder, "metadata/version-hint.text", "1")
 
 
 def make_hudi(folder):
-    (folder / ".hoodie").mkdir(parents=True)
-    (folder / ".hoodie" / "hoodie.properties").write_text("")
-    return folder
+    return with_file(folder, ".hoodie/hoodie.properties", "")
 
 
 KINDS = {

@@ -75,22 +75,11 @@ def warm_up_packed() -> None:
     packed.index_block(*rows, 0, 2, start[0], entries[:0])
     packed.unpack_column(start, entries, base, 1, 2, 0, blocks, 2, label)
     packed.unpack_features(*rows, one, one + 1, label[:1], np.zeros((2, 1), np.uint8))
-    bounds = np.zeros(1, np.int8), -1.0, 1.0
+    slots, rule = (one, one + 1, one + 2, label[:1], blocks), (1.0, 1.0, np.zeros(1, np.int8))
     found, mask = np.empty(5), np.empty(4, np.uint64)
     for each in (hist, sums.reshape(-1, 2).T):
-        split = (
-            each,
-            one,
-            one + 1,
-            one + 2,
-            label[:1],
-            blocks,
-            1.0,
-            1.0,
-            *bounds,
-            np.empty((2, 256)),
-        )
-        packed.best_packed_split(*split, found, mask)
+        work = np.empty((2, 256)), found, mask
+        packed.best_packed_split(each, *slots, *rule, -1.0, 1.0, *work)
 
 
 def warm_up_numbers(*, some_columns: bool = False) -> None:

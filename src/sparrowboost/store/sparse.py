@@ -85,8 +85,9 @@ def packed_as(binning: Binning, survey: Survey, plan: SparsePlan) -> Packing:
     there = numbers < len(survey.columns)
     entries = np.where(there, survey.columns[np.where(there, numbers, 0)], 0)
     order, missing = np.argsort(-entries, kind="stable"), survey.missing
-    packing = Packing(binning, choose_words(survey.lengths, 0, 0), order, missing=missing)
-    shape = choose_words(survey.lengths, packing.n_codes, plan.most_tails)
+    thresholds = [f.thresholds for f in binning.features if isinstance(f, NumberFeature)]
+    n_codes = sum(map(len, thresholds)) + missing * len(thresholds)
+    shape = choose_words(survey.lengths, n_codes, plan.most_tails)
     return Packing(binning, shape, order, missing=missing)
 
 
